@@ -7,6 +7,9 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 PROJECT = pyproject.toml constraints.txt
 
+# Without this, where a machine forbids it, each of the many interpreters of the tests compiles all that it imports anew.
+export PYTHONDONTWRITEBYTECODE =
+
 .DELETE_ON_ERROR:
 .PHONY: demo test thorough suite check docs bench clean help
 help:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -38,19 +39,31 @@ PATIENTS = """zip,age,sex,disease
 """
 
 
-# The files that take longest, which therefore start first: the workers end at about the same time.
+# The files that take longest, which therefore start first: the workers end at about the same time. Mondrian's
+# kernels are compiled before Spark needs them.
 LONGEST = (
     "tests/engines/test_spark.py",
+    "tests/anonymizers/test_mondrian.py",
     "tests/anonymizers/test_guided.py",
-    "tests/contracts/test_anonymizers.py",
     "tests/anonymizers/test_on_spark.py",
+    "tests/contracts/test_anonymizers.py",
+    "tests/synthesizers/test_engine_records.py",
     "tests/budget/test_query.py",
     "tests/contracts/test_engines.py",
-    "tests/cli/test_release.py",
-    "tests/cli/test_train.py",
-    "tests/contracts/test_learners.py",
-    "tests/budget/test_ledger_processes.py",
     "tests/report/test_browser.py",
+    "tests/contracts/test_learners.py",
+    "tests/cli/test_train.py",
+    "tests/cli/test_release.py",
+    "tests/learners/test_checkpoint.py",
+    "tests/budget/test_statistics.py",
+    "tests/contracts/test_synthesizers.py",
+    "tests/anonymizers/test_model.py",
+    "tests/learners/test_distributed.py",
+    "tests/contracts/test_statistics.py",
+    "tests/contracts/test_promise.py",
+    "tests/budget/test_selection_mechanisms.py",
+    "tests/contracts/test_secrets.py",
+    "tests/budget/test_ledger_processes.py",
 )
 
 
@@ -65,10 +78,13 @@ TOGETHER = {
     "tests/contracts/test_where_the_data_lives.py": "servers",
     "tests/data/test_database.py": "servers",
     "tests/data/test_table.py": "servers",
+    "tests/engines/test_contingency.py": "servers",
+    "tests/engines/test_memory.py": "servers",
     "tests/engines/test_spark.py": "servers",
     "tests/engines/test_sql.py": "servers",
     "tests/measures/test_presets.py": "servers",
     "tests/pseudonyms/test_pseudonymize.py": "servers",
+    "tests/synthesizers/test_engine_records.py": "servers",
     "tests/anonymizers/test_guided.py": "kernels",
     "tests/anonymizers/test_hilbert.py": "kernels",
     "tests/anonymizers/test_lattice.py": "kernels",
@@ -77,6 +93,7 @@ TOGETHER = {
     "tests/anonymizers/test_mondrian.py": "kernels",
     "tests/anonymizers/test_partition_plain.py": "kernels",
 }
+SERVERS = {"as_frame", "database_url", "place", "postgres_server", "spark"}  # fixtures that start one
 
 
 class Files(LoadFileScheduling):
@@ -94,9 +111,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files, and nothing within a file."""
+    """Order the files, and nothing within a file; a file that starts a server must be with the others that do."""
+    together = {config.rootpath / name for name, group in TOGETHER.items() if group == "servers"}
+    starting = (item.path for item in items if SERVERS.intersection(getattr(item, "fixturenames", ())))
+    if alone := {path.name for path in starting if path not in together}:
+        raise pytest.UsageError(f"tests that start a server must be named in TOGETHER, in conftest.py: {sorted(alone)}")
     paths = {config.rootpath / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: paths.get(item.path, len(paths)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin every test with the same state of all generators that a library may draw from, whatever ran before it."""
+    random.seed(0)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 def in_a_folder_with_patients(namespace: dict[str, Any]) -> None:

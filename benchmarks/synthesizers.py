@@ -42,13 +42,13 @@ from numpy.typing import NDArray
 import sfumato as sf
 from sfumato.measures.loss.generalised import pair
 from sfumato.measures.loss.marginals import distances_of
-from sfumato.synthesizers.tables.aim import Aim
-from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
 from sfumato.synthesizers.tables.base import Synthesizer
-from sfumato.synthesizers.tables.copula import Copula
-from sfumato.synthesizers.tables.independent import Independent
+from sfumato.synthesizers.tables.methods.aim import Aim
+from sfumato.synthesizers.tables.methods.autoencoder import AutoEncoderMixture
+from sfumato.synthesizers.tables.methods.copula import Copula
+from sfumato.synthesizers.tables.methods.independent import Independent
+from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
 from sfumato.synthesizers.tables.synthesize import synthesize
-from sfumato.synthesizers.tables.tree import LabelledTree
 
 KEPT = Path(__file__).with_suffix(".jsonl")
 DELTA = 1e-5

@@ -64,11 +64,11 @@ def measure(path: str, where: str) -> dict[str, float]:
     import sfumato as sf
     from sfumato.budget.noise import Source
     from sfumato.synthesizers.tables.base import Recoding, Records
-    from sfumato.synthesizers.tables.description import Description
-    from sfumato.synthesizers.tables.domain import Domain
+    from sfumato.synthesizers.tables.columns.description import Description
+    from sfumato.synthesizers.tables.columns.domain import Domain
     from sfumato.synthesizers.tables.engine_records import describe_elsewhere
+    from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
     from sfumato.synthesizers.tables.plan import plan_of
-    from sfumato.synthesizers.tables.tree import LabelledTree
 
     spent: dict[str, float] = {"count": 0.0}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,15 @@ HEAVY = [
     "dp_accounting",
     "opendp",
 ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_public_name_is_that_of_a_module(package: str) -> None:
+    """Python would replace a function by the module of the same name as soon as that is imported."""
+    module = importlib.import_module(package)
+    inside = {one.name for one in pkgutil.iter_modules(module.__path__)}
+    modules = {"errors"} if package == "sfumato" else set()  # which is meant
+    assert inside & {*module.__all__} == modules
 
 
 @pytest.mark.parametrize("package", PACKAGES)

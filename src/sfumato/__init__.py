@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sfumato.data.table import read as read
     from sfumato.data.table import write as write
     from sfumato.errors import SfumatoError as SfumatoError
-    from sfumato.frontier.evaluate import evaluate as evaluate
+    from sfumato.frontier.tables.evaluate import evaluate as evaluate
     from sfumato.learners.training.sweep import train as train
     from sfumato.masking.masking import mask as mask
     from sfumato.masking.perturb import perturb as perturb
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from sfumato.releases.verify import Verification as Verification
     from sfumato.releases.verify import verify as verify
     from sfumato.report.page import write_report as write_report
-    from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
+    from sfumato.synthesizers.synthesis import synthesize as synthesize
 
 __version__ = "0.1.0"
 
@@ -97,7 +97,7 @@ __getattr__, __dir__, __all__ = lazy(
         "data.schema": "Column Kind Role Schema",
         "data.table": "Table read write",
         "errors": "SfumatoError",
-        "frontier.evaluate": "evaluate",
+        "frontier.tables.evaluate": "evaluate",
         "learners.training.sweep": "train",
         "masking.masking": "mask",
         "measures.assess": "assess check",
@@ -112,7 +112,7 @@ __getattr__, __dir__, __all__ = lazy(
         "releases.save": "save",
         "releases.verify": "Verification verify",
         "report.page": "write_report",
-        "synthesizers.tables.synthesize": "synthesize",
+        "synthesizers.synthesis": "synthesize",
     },
     modules={"datasets": "data.datasets", "errors": "errors"},
     packages=(

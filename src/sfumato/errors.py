@@ -10,6 +10,7 @@
     │   ├── OptionError       an option or a guarantee is outside its range
     │   └── ModelError        a model cannot be trained privately as it is
     ├── BudgetError           a charge would exceed the granted budget
+    ├── ProtocolError         a party of a joint computation broke the protocol, or too few take part
     └── MissingExtra          an optional dependency is not installed
 
 A message is one sentence that names the object, the rule and the offending value; a hint
@@ -34,6 +35,7 @@ __all__ = [
     "MissingExtra",
     "ModelError",
     "OptionError",
+    "ProtocolError",
     "SchemaError",
     "SfumatoError",
     "did_you_mean",
@@ -88,6 +90,10 @@ class ModelError(InputError):
 
 class BudgetError(SfumatoError):
     """A charge would exceed the granted budget; nothing was charged, and nothing may be released."""
+
+
+class ProtocolError(SfumatoError):
+    """A party of a joint computation did not keep to the protocol, or too few take part."""
 
 
 class MissingExtra(SfumatoError):

@@ -202,6 +202,21 @@ def test_deltas_become_the_chances_of_dp_accounting() -> None:
         losses._mass(deltas[::-1], places, grid)
 
 
+@pytest.mark.parametrize("moved", [0.0, 0.3, 40.0])
+@pytest.mark.parametrize("grid", [1e-2, 1e-3])
+def test_deltas_at_many_epsilons_are_those_of_dp_accounting(grid: float, moved: float) -> None:
+    epsilons = np.minimum(np.linspace(0.0, 30.0, 400) - moved, 25.0)
+    for one in (
+        privacy_loss_distribution.from_gaussian_mechanism(0.4, value_discretization_interval=grid),
+        privacy_loss_distribution.from_gaussian_mechanism(
+            1.0, sampling_prob=0.2, value_discretization_interval=grid
+        ),  # of which adding and removing a record differ
+        privacy_loss_distribution.from_privacy_parameters(common.DifferentialPrivacyParameters(1.5, 1e-3), grid),
+    ):
+        theirs = one.get_delta_for_epsilon(epsilons)
+        assert losses._deltas(one, epsilons) == pytest.approx(theirs, rel=1e-12, abs=1e-17)
+
+
 def test_sampled_noise_agrees_with_dp_accounting_under_both_relations() -> None:
     event = Repeated(PoissonSampled(0.02, Gaussian(1.0)), 300)
     assert spent(event, 1e-6).epsilon == pytest.approx(

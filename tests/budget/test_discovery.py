@@ -13,6 +13,7 @@ from sfumato.budget import ApproximateEvent, FindBounds, Relation, SelectCategor
 from tests.budget.chance import FALSE_ALARM, assert_epsilon, least_epsilon
 
 RUNS = 3_000
+SURE = 1 - 1e-10  # that no empty bin is taken for a full one
 
 
 def named(selection: SelectCategories, count: int, runs: int = RUNS) -> int:
@@ -60,7 +61,7 @@ def test_large_categories_are_found_in_an_order_that_is_not_that_of_the_records(
 
 def test_bounds_enclose_nearly_all_numbers() -> None:
     numbers = np.random.default_rng(0).normal(0, 100, 20_000)
-    low, high = FindBounds(epsilon=1.0).answer(numbers)
+    low, high = FindBounds(epsilon=1.0, confidence=SURE).answer(numbers)
     assert -512 <= low <= -128
     assert 128 <= high <= 512
     assert np.mean((numbers >= low) & (numbers <= high)) > 0.99
@@ -68,7 +69,8 @@ def test_bounds_enclose_nearly_all_numbers() -> None:
 
 def test_a_single_record_does_not_move_the_bounds() -> None:
     numbers = np.append(np.full(5_000, 3.0), 1e6)
-    assert all(FindBounds(epsilon=1.0).answer(numbers) == (2.0, 4.0) for _ in range(200))
+    search = FindBounds(epsilon=1.0, confidence=SURE)  # 200 draws, each wrong with a probability below e * 1e-10
+    assert all(search.answer(numbers) == (2.0, 4.0) for _ in range(200))
 
 
 def test_bounds_keep_their_epsilon_and_a_smaller_claim_would_be_caught() -> None:
@@ -84,7 +86,7 @@ def test_bounds_keep_their_epsilon_and_a_smaller_claim_would_be_caught() -> None
 
 def test_too_few_numbers_have_no_bounds() -> None:
     with pytest.raises(sf.SfumatoError, match="no bounds were found above the noise"):
-        FindBounds(epsilon=0.01).answer([1.0, 2.0])
+        FindBounds(epsilon=0.01, confidence=SURE).answer([1.0, 2.0])
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6])

@@ -24,14 +24,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a ledger with a few charges, which are written to the disk one by one."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SFUMATO_HOME", str(folder / "home"))
+        with sf.Ledger.grant(PEOPLE, epsilon=10, path=folder / "some.ledger") as ledger:
+            for number in range(40):
+                ledger.charge(PureEvent(0.1), note=f"number {number}")
+    return folder
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A ledger with a few charges."""
-    path = tmp_path / "some.ledger"
-    with sf.Ledger.grant(PEOPLE, epsilon=10, path=path) as ledger:
-        for number in range(40):
-            ledger.charge(PureEvent(0.1), note=f"number {number}")
-    return path
+def path(made: Path, tmp_path: Path) -> Path:
+    """A copy of it, with the keys of its owner."""
+    return Path(shutil.copytree(made, tmp_path, dirs_exist_ok=True), "some.ledger")
 
 
 def test_only_its_owner_can_read_it(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ ASK = ("--schema", "schema.toml", "--method", "independent", "-n", "40", "-o", "
 def test_a_table_becomes_a_folder_that_verifies(sfumato: Run, people: str) -> None:
     ran = sfumato("synthesize", people, "--target", "ill", *ASK, "--json")
     assert ran.code == 0, ran.err
-    assert ran.json["epsilon"], ran.json["delta"] == (1.0, 1e-5)
+    assert (ran.json["epsilon"], ran.json["delta"]) == (1.0, 1e-5)
     assert ran.json["rows"] == 40
     assert ran.json["utility"] == {}
     assert 0.99 < ran.json["spent"] <= 1
@@ -63,8 +64,15 @@ def test_a_table_becomes_a_folder_that_verifies(sfumato: Run, people: str) -> No
     assert "no ledger" in ran.err
 
 
+def test_a_file_of_columns_is_compared_too(sfumato: Run, people: str) -> None:
+    pl.read_csv(people).write_parquet("people.parquet")
+    sfumato("synthesize", "people.parquet", "--epsilon", "100", *ASK)
+    assert json.loads(Path("out.owner.json").read_text())["mean_of_columns"] < 1
+    assert Path("out.owner.html").exists()
+
+
 def test_exact_figures_are_for_the_owner_alone(sfumato: Run, people: str) -> None:
-    ran = sfumato("synthesize", people, *ASK)
+    ran = sfumato("synthesize", people, *ASK, "--insecure-seed", "1")  # by chance, a noisy figure may have its digits
     assert ran.code == 0, ran.err
     owner = Path("out.owner.json")
     assert stat.S_IMODE(owner.stat().st_mode) == 0o600
@@ -136,6 +144,34 @@ def test_names_and_undeclared_columns_are_refused(sfumato: Run, people: str) -> 
     refused(few, "column 'age'", "epsilon 0.01 was spent")
 
 
+def test_several_epsilons_are_beside_each_other_on_one_page_and_each_is_charged(sfumato: Run, people: str) -> None:
+    assert sfumato("budget", "grant", people, "--epsilon", "4", "--delta", "1e-5").code == 0
+    ran = sfumato("synthesize", people, *ASK, "--epsilon", "0.5,2,2", "--json")
+    assert ran.code == 0, ran.err
+    assert [(one["name"], one["epsilon"], one["rows"]) for one in ran.json["releases"]] == [
+        ("epsilon0.5", 0.5, 40),
+        ("epsilon2", 2.0, 40),
+    ]
+    assert sorted(one.name for one in Path("out").iterdir()) == ["epsilon0.5", "epsilon2", "report.html"]
+    assert [sfumato("verify", f"out/epsilon{one}").code for one in ("0.5", "2")] == [0, 0]
+    page = Path("out/report.html").read_text()
+    assert 'href="epsilon0.5/report.html"' in page
+    assert "2 generators of 3 columns" in page
+    owner = json.loads(Path("out.owner.json").read_text())
+    assert owner.keys() == {"epsilon0.5", "epsilon2"}
+    assert f"{owner['epsilon2']['mean_of_columns']:.4f}" not in page
+    assert "Each column, by its distance from the real one" in Path("out.owner.html").read_text()
+    assert stat.S_IMODE(Path("out.owner.html").stat().st_mode) == 0o600
+    spent = sf.Ledger.of(people).spent.epsilon
+    assert 2 < spent <= 2.5
+    ran = sfumato("synthesize", people, *ASK[:-1], "more", "--epsilon", "1,9")
+    assert ran.code == 2
+    assert "exceed" in ran.err
+    assert "epsilon1 was paid for before, and is in more" in ran.err
+    assert sfumato("verify", "more/epsilon1").code == 0  # what was paid for is not lost
+    assert sf.Ledger.of(people).spent.epsilon > spent
+
+
 def test_a_small_epsilon_says_what_is_reachable(sfumato: Run, people: str) -> None:
     ran = sfumato("synthesize", people, *ASK, "--epsilon", "0.01")
     assert ran.code == 0, ran.err
@@ -165,6 +201,25 @@ def test_rows_meet_the_constraints_and_what_is_given(sfumato: Run, people: str, 
     assert set(drawn["sex"]) == {"m"}
     assert set(drawn["ill"].drop_nulls()) <= {"no"}
     assert sfumato("verify", "out").code == 0
+
+
+def test_a_text_file_comes_out_as_it_came_in(sfumato: Run, tmp_path: Path) -> None:
+    lines = [f"{1 + at % 90 / 100:.2f};=x{at % 2}\r\n".replace(".", ",") for at in range(300)]
+    (tmp_path / "labs.csv").write_text("".join(["size;sign\r\n", *lines]), newline="")
+    (tmp_path / "labs.toml").write_text(
+        '[columns.size]\nbounds = [0, 3]\nstep = 0.01\n[columns.sign]\ndomain = ["=x0", "=x1"]\n'
+    )
+    asked = ("synthesize", "labs.csv", "--schema", "labs.toml", "--decimal", ",", "--method", "independent", "-n", "30")
+    refused(sfumato(*asked, "-o", "out", "--escape-formulas", "--format", "parquet"), "escaped only in text files")
+    for more in ((), ("--escape-formulas",)):
+        ran = sfumato(*asked, *more, "-o", "out", "--force")
+        assert ran.code == 0, ran.err
+        header, *rows, last = (tmp_path / "out" / "table.csv").read_bytes().decode().split("\r\n")
+        assert (header, last) == ("size;sign", "")
+        size, sign = rows[0].split(";")
+        assert re.fullmatch(r"[0-3](,\d\d?)?", size)
+        assert sign.startswith("'=x" if more else "=x")
+        assert sfumato("verify", "out").code == 0
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Whatever field of a certificate is changed, verification fails, or lists the field as not checkable.
 
-The battery goes through every value of the certificate of a table, of a classical model, of a network and of a
-generator, one at a time: a field that is added to certificates is in it from the first day.
+The battery goes through every value of the certificate of a table, of a classical model, of a network, of a generator
+of rows and of one of images, one at a time: a field that is added to certificates is in it from the first day.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,8 +21,9 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.learners import Privacy
+from sfumato.synthesizers import Distillation
 
-RELEASES = ("table", "bayes", "network", "generator")
+RELEASES = ("table", "bayes", "network", "generator", "images")
 Place = tuple[str | int, ...]
 
 
@@ -61,6 +63,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sf.save(network, folder / "network")
     made = sf.synthesize(private, target="ill", method="independent", rows=20, delta=1e-4, seed=1)
     sf.save(made, folder / "generator")
+    few = sf.datasets.Images.of(np.zeros((60, 8, 8), np.uint8), np.arange(60) % 2, classes=2)
+    quick = Distillation(directions=4, steps=2, views=1, whitening=8, samples=50)
+    sf.save(sf.synthesize(few, method=quick, rows=20, delta=1e-4, seed=1), folder / "images")
     return folder
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from sfumato.budget import Source
 from sfumato.learners import PrivateEstimator
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
+from sfumato.learners.networks.architectures import ImageInputs
 
 __all__ = ["assert_sums_are_bounded"]
 
@@ -67,7 +68,7 @@ def assert_sums_are_bounded(
     ----------
     model : PrivateEstimator
         With a finite epsilon. What is public of the columns and the target must be declared.
-    X, y : table and target
+    X, y : table or `ImageInputs`, and target
     records : iterable of int, optional
         Which records to leave out, one after the other; by default all.
     """
@@ -76,7 +77,7 @@ def assert_sums_are_bounded(
     whole = _asked(model, columns, target, None)
     for record in range(columns.rows) if records is None else records:
         kept = np.delete(np.arange(columns.rows), record)
-        fewer = Columns(tuple(one[kept] for one in columns.values), columns.schema, columns.named)
+        fewer = replace(columns, values=tuple(one[kept] for one in columns.values), **_images(columns, kept))
         less = _asked(model, fewer, None if target is None else target[kept], whole)
         for with_it, without in zip(whole, less, strict=True):
             assert with_it.name == without.name
@@ -84,6 +85,10 @@ def assert_sums_are_bounded(
             assert with_it.exact.shape == without.exact.shape, f"the shape of '{with_it.name}' depends on a record"
             difference = float(np.linalg.norm((with_it.exact - without.exact).ravel()))
             assert difference <= with_it.norm * (1 + _SLACK), f"'{with_it.name}' changes by {difference}"
+
+
+def _images(columns: Columns, kept: Any) -> dict[str, Any]:
+    return {"array": columns.array[kept]} if isinstance(columns, ImageInputs) else {}
 
 
 def _asked(

@@ -66,11 +66,11 @@ def test_a_sum_that_is_larger_by_whole_cells_gives_an_answer_that_is_larger_by_t
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("place", [0.0, 0.3, 1000.77])
-def test_cells_are_as_likely_as_under_gaussian_noise(dtype: torch.dtype, place: float) -> None:
+@pytest.mark.parametrize("cells", [0.0, 0.3, 1000.77])
+def test_cells_are_as_likely_as_under_gaussian_noise(dtype: torch.dtype, cells: float) -> None:
     scale, count = 1.5, 400_001
     grid = grid_of(scale)
-    below = torch.full((count,), place * grid, dtype=dtype)
+    below = torch.full((count,), cells * grid, dtype=dtype)
     found = noisy(below, scale).double() / grid
     centre = float(below[0]) / grid
     cuts = np.round(centre + scale / grid * stats.norm.ppf(np.arange(1, 40) / 40)) + 0.5

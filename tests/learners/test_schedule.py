@@ -104,9 +104,14 @@ def test_other_models_need_their_epochs_and_their_rate(other: dict[str, Any]) ->
 
 def test_without_a_model_the_best_we_know_is_trained() -> None:
     few = Split(samples=300, test_samples=50)
-    digits = sf.train("mnist", epsilon=8, split=few, delta=1e-3)
+    quick = {"steps": 5, "views": 1, "whitening": 50, "draws": 100}
+    digits = sf.train("mnist", epsilon=8, split=few, delta=1e-3, **quick)
     assert digits.model == "scattering-linear"
-    assert digits.runs[0].facts["sampling"]["kind"] == "full"
-    assert digits.runs[0].facts["clip"] == 0.1
+    assert type(digits.models["epsilon-8"]).__name__ == "PrivateScatteringClassifier"
+    assert digits.runs[0].facts["sampling"] == {"kind": "full", "rate": 1.0, "steps": 5 + 7}
+    network = sf.train("mnist", epsilon=8, split=few, delta=1e-3, views=0)
+    assert network.models["epsilon-8"].model == "scattering-linear"
+    assert network.runs[0].facts["clip"] == 0.1
+    assert network.settings["views"] == 0
     people = sf.train("nursery", split=few, delta=1e-3)
     assert people.model == "additive"

@@ -38,6 +38,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "network, a number": ("PrivateRegressor", {"model": "logistic", "knots": None, **NETWORK}),
     "images": ("PrivateClassifier", {"model": "cnn", "classes": range(3), **NETWORK}),
     "scattered images": ("PrivateClassifier", {"model": "scattering-linear", "classes": range(3), **NETWORK}),
+    "views of images": (
+        "PrivateScatteringClassifier",
+        {"classes": range(3), "steps": 2, "views": 1, "whitening": 20, "draws": 30, "seed": 0},
+    ),
 }
 Model = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 

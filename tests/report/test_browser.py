@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
+from sfumato.frontier import evaluate_images
 from sfumato.measures import ModelAccuracy
 from sfumato.measures.loss.generalised import pair
 from sfumato.report.attacks.page import render_attacks
@@ -21,7 +22,9 @@ from sfumato.report.bins import binned_profiles
 from sfumato.report.model.page import render_training
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
+from tests.frontier.test_evaluate_images import bars
 from tests.report.test_attacks import AUDIT, report
+from tests.report.test_images import CALM, private_images
 from tests.report.test_training import classical, run, sweep, training
 
 CHROMIUM = os.environ.get("SFUMATO_CHROMIUM") or shutil.which("chromium")
@@ -110,10 +113,10 @@ def page_of_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page about many models of many classes with long names."""
     runs = []
-    for number, epsilon in enumerate((0.1, 0.342789, 0.5, 1, 3, 8, 20, math.inf)):
+    for number, epsilon in enumerate((0.1, 0.342789, 1, 20, math.inf)):
         one = run(epsilon, 0.3 + number / 20, classes=50)
         names = tuple(f"Married-spouse-absent {place}" for place in range(50))
-        runs.append(replace(one, scores=replace(one.scores, classes=names), facts={**one.facts, "private": number > 3}))
+        runs.append(replace(one, scores=replace(one.scores, classes=names), facts={**one.facts, "private": number > 1}))
     path = tmp_path_factory.mktemp("many") / "page.html"
     path.write_text(render_training(training(*runs, model="m" * 90), title="Many"), encoding="utf-8")
     return path
@@ -158,6 +161,23 @@ def page_of_evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def page_of_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The public page of synthetic images in two styles, with a warning."""
+    path = tmp_path_factory.mktemp("images") / "page.html"
+    sf.write_report(sf.synthesize(private_images(), insecure_seed=1, **CALM), path, title="i" * 80)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page_of_image_evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The owner's page of several sets of images with long names, with every section that there is."""
+    path = tmp_path_factory.mktemp("owner") / "page.html"
+    sets = {"copies": bars(200, 0), "w" * 60: bars(100, 1)}
+    sf.write_report(evaluate_images(private_images(), sets, seen=1000), path, title="o" * 80)
+    return path
+
+
 _CUT = """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
     const box = svg.getBoundingClientRect();
     return [...svg.querySelectorAll('text')].filter(text => {
@@ -184,6 +204,8 @@ _SMALL = """() => [...document.querySelectorAll('svg[role=img]')].map(svg => {
         "page_of_attacks",
         "page_of_generator",
         "page_of_evaluation",
+        "page_of_images",
+        "page_of_image_evaluation",
     ],
 )
 def test_the_page_of_a_training_or_of_attacks_fits_its_window(
@@ -203,7 +225,9 @@ def test_the_page_of_a_training_or_of_attacks_fits_its_window(
     assert page.evaluate(_CUT) == []
     assert page.evaluate(_SMALL) == []
     shown = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth > 0)")
-    assert shown == [True] * (13 if which == "page_of_training" else 0)
+    pictures = request.getfixturevalue(which).read_text().count("<img ")
+    assert shown == [True] * pictures
+    assert pictures >= {"page_of_training": 13, "page_of_image_evaluation": 13}.get(which, "images" in which)
     context.close()
 
 
@@ -297,6 +321,8 @@ _CONTRAST = """() => {
         "page_of_attacks",
         "page_of_generator",
         "page_of_evaluation",
+        "page_of_images",
+        "page_of_image_evaluation",
     ],
 )
 def test_the_page_has_no_accessibility_violation_and_letters_of_charts_stand_out(

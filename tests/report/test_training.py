@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-import struct
 import xml.etree.ElementTree as ElementTree
-import zlib
 from dataclasses import replace
 from html import unescape
 from itertools import pairwise
@@ -37,10 +35,11 @@ from sfumato.learners import PrivateAdditiveClassifier, Run, Scores, Training
 from sfumato.learners.estimators.features import Feature, Features
 from sfumato.learners.training.runs import Pictures
 from sfumato.report.charts.lines import Axis, Line, line_chart
+from sfumato.report.charts.pictures import tiled
 from sfumato.report.model.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
-from sfumato.report.model.figures import png, tiled
 from sfumato.report.model.outcome import PrivacyCost, outcomes_of
 from sfumato.report.model.page import render_training, unused_notes
+from tests.report.test_pictures import pixels
 
 DELTA = 1e-5
 NONE = math.inf
@@ -634,37 +633,6 @@ def test_printed_values_stand_beside_ours() -> None:
 
 
 # --- pieces -------------------------------------------------------------------------------------------
-
-
-def pixels(file: bytes) -> np.ndarray[Any, Any]:
-    """Read a PNG of grey bytes, as its standard says."""
-    assert file[:8] == b"\x89PNG\r\n\x1a\n"
-    place, chunks = 8, {}
-    while place < len(file):
-        (length,), kind = struct.unpack(">I", file[place : place + 4]), file[place + 4 : place + 8]
-        data = file[place + 8 : place + 8 + length]
-        assert struct.unpack(">I", file[place + 8 + length : place + 12 + length]) == (zlib.crc32(kind + data),)
-        chunks[kind] = data
-        place += 12 + length
-    width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-    assert (depth, colour, rest) == (8, 0, [0, 0, 0])
-    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), dtype=np.uint8).reshape(height, width + 1)
-    assert not lines[:, 0].any()
-    return lines[:, 1:]
-
-
-def test_a_png_holds_the_pixels() -> None:
-    image = np.random.default_rng(0).integers(0, 256, (7, 5), dtype=np.uint8)
-    assert np.array_equal(pixels(png(image)), image)
-    assert np.array_equal(pixels(png(image[:, ::2])), image[:, ::2])  # not in one piece
-
-
-def test_tiles_stand_on_white() -> None:
-    dark = np.zeros((2, 3), dtype=np.uint8)
-    sheet = tiled([dark] * 3, columns=2)
-    assert sheet.shape == (5, 7)
-    assert (sheet == 0).sum() == 3 * 6
-    assert sheet[3:, 4:].min() == 255
 
 
 def test_the_images_of_the_page_are_those_of_the_training() -> None:

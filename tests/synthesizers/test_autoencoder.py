@@ -22,10 +22,11 @@ from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.synthesizers import auto_encoder
 from sfumato.synthesizers.auto_encoder import Training, train
 from sfumato.synthesizers.dense import Dense
+from sfumato.synthesizers.state import State
 from sfumato.synthesizers.steps import Steps
-from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture, _Coded
-from sfumato.synthesizers.tables.base import Axis, Rows, State
-from sfumato.synthesizers.tables.cells import Cells
+from sfumato.synthesizers.tables.base import Axis, Rows
+from sfumato.synthesizers.tables.columns.cells import Cells
+from sfumato.synthesizers.tables.methods.autoencoder import AutoEncoderMixture, _Coded
 from sfumato.synthesizers.tables.synthesize import synthesize
 
 TINY = AutoEncoderMixture(width=2, hidden=4, components=2, rounds=1, steps=5, rate=0.2)

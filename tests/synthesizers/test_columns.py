@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.budget.noise import Source
+from sfumato.data.io.source import File
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.description import Described, Description, selections, shares
-from sfumato.synthesizers.tables.domain import MOST_CODES, Coding, Computed, Domain
-from sfumato.synthesizers.tables.kinds import Values
+from sfumato.synthesizers.tables.columns.description import Described, Description, selections, shares
+from sfumato.synthesizers.tables.columns.domain import MOST_CODES, Coding, Computed, Domain
+from sfumato.synthesizers.tables.columns.kinds import Values
 
 _MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2020, 1, 2, 12)).map(lambda one: one.replace(microsecond=0))
 _DAY_SECONDS = 86_400.0
@@ -292,3 +293,39 @@ def test_bounds_of_many_columns_whose_values_spread_over_magnitudes_are_found() 
 
 def test_the_split_of_adult_is_not_made_up() -> None:
     assert "split" not in sf.synthesize("adult", 1.0, method="independent", rows=5).table.schema.names
+
+
+def test_a_parquet_file_is_learned_column_by_column_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {
+            "age": rng.integers(0, 90, 300),
+            "pay": rng.exponential(900, 300).round(2),
+            "sex": rng.choice(["f", "m"], 300),
+            "day": [date(2020, 1, 1 + int(one)) for one in rng.integers(0, 28, 300)],
+            "well": rng.random(300) < 0.5,
+            "none": pl.Series([None] * 300, dtype=pl.String),
+        }
+    ).with_columns(pl.col("sex").cast(pl.Categorical))
+    frame.write_parquet(tmp_path / "people.parquet")
+    schema = sf.Schema([sf.Column(name="age", bounds=(0, 99)), sf.Column(name="none", domain=("a", "b"))])
+    read, asked = File.read, []
+
+    def recorded(self: File, names: Any = None) -> pl.DataFrame:
+        asked.append(names)
+        return read(self, names)
+
+    monkeypatch.setattr(File, "read", recorded)
+    options: dict[str, Any] = {"schema": schema, "method": "tree", "rows": 40, "delta": 1e-4, "insecure_seed": 1}
+    release = sf.synthesize(tmp_path / "people.parquet", 8, target="sex", ledger=False, **options)
+    assert asked
+    assert {len(names) for names in asked} == {1}
+    here = sf.synthesize(frame, 8, target="sex", ledger=False, **options)
+    assert release.table.to_polars().equals(here.table.to_polars())
+    assert release.plan == here.plan
+    assert release.artifact.scans
+    frame.head(0).write_parquet(tmp_path / "empty.parquet")
+    with pytest.raises(InputError, match="no rows"):
+        sf.synthesize(tmp_path / "empty.parquet", 8, ledger=False, **options)

@@ -21,13 +21,14 @@ from sfumato.budget.noise import Source
 from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Axis, Model, State, Synthesizer
-from sfumato.synthesizers.tables.conditions import evaluate, given_condition
-from sfumato.synthesizers.tables.constraints import Constraints, Determines, Holds, Order, draw_rows
-from sfumato.synthesizers.tables.description import Description, selections, shares
-from sfumato.synthesizers.tables.domain import Coding, Domain
-from sfumato.synthesizers.tables.independent import Independent
-from sfumato.synthesizers.tables.tree import LabelledTree
+from sfumato.synthesizers.state import State
+from sfumato.synthesizers.tables.base import Axis, Model, Synthesizer
+from sfumato.synthesizers.tables.columns.conditions import evaluate, given_condition
+from sfumato.synthesizers.tables.columns.constraints import Constraints, Determines, Holds, Order, draw_rows
+from sfumato.synthesizers.tables.columns.description import Description, selections, shares
+from sfumato.synthesizers.tables.columns.domain import Coding, Domain
+from sfumato.synthesizers.tables.methods.independent import Independent
+from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
 
 FRAME = pl.DataFrame(
     {

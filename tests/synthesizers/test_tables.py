@@ -18,60 +18,24 @@ import sfumato as sf
 from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.events import Event, PureEvent, Repeated
 from sfumato.budget.noise import Source
-from sfumato.errors import BudgetError, InputError
+from sfumato.errors import BudgetError, ColumnError, InputError, OptionError
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.synthesizers.tables.aim import Aim
-from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
+from sfumato.synthesizers.plan import Plan, multiplier
 from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, Synthesizer
-from sfumato.synthesizers.tables.cells import NARROW, Cells
-from sfumato.synthesizers.tables.copula import Copula
-from sfumato.synthesizers.tables.domain import Coding, Domain
-from sfumato.synthesizers.tables.independent import Independent
-from sfumato.synthesizers.tables.marginals import coarse_groups, onto_simplex
-from sfumato.synthesizers.tables.plan import Plan, multiplier
+from sfumato.synthesizers.tables.columns.cells import NARROW, Cells
+from sfumato.synthesizers.tables.columns.domain import Coding, Domain
+from sfumato.synthesizers.tables.methods.aim import Aim
+from sfumato.synthesizers.tables.methods.autoencoder import AutoEncoderMixture
+from sfumato.synthesizers.tables.methods.copula import Copula
+from sfumato.synthesizers.tables.methods.independent import Independent
+from sfumato.synthesizers.tables.methods.marginals import coarse_groups, onto_simplex
+from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
 from sfumato.synthesizers.tables.synthesize import synthesize
-from sfumato.synthesizers.tables.tree import LabelledTree
+from tests.synthesizers.people import DECLARED, SCHEMA, UNDATED, coded, people
 
 TINY = AutoEncoderMixture(width=2, hidden=4, components=2, rounds=1, steps=5, rate=0.2)
 METHODS: list[Synthesizer] = [Independent(), Copula(), LabelledTree(pool=2000), Aim(megabytes=0.1), TINY]
-
-
-def people(rows: int = 400, seed: int = 0) -> pl.DataFrame:
-    rng = np.random.default_rng(seed)
-    ill = rng.random(rows) < 0.3
-    return pl.DataFrame(
-        {
-            "age": rng.integers(20, 60, rows) + 20 * ill,
-            "pay": np.where(rng.random(rows) < 0.5, 0, rng.integers(0, 90_000, rows)),
-            "sex": np.where(rng.random(rows) < 0.5, "f", "m"),
-            "since": [date(2020, 1, 1 + int(day)) for day in rng.integers(0, 28, rows)],
-            "ill": np.where(ill, "yes", "no"),
-        }
-    )
-
-
-SCHEMA = sf.Schema(
-    [
-        sf.Column(name="age", bounds=(0, 99)),
-        sf.Column(name="pay", bounds=(0, 99_999)),
-        sf.Column(name="sex", domain=("f", "m")),
-        sf.Column(name="since", kind="date"),
-        sf.Column(name="ill", domain=("no", "yes"), role="target"),
-    ]
-)
-DECLARED = [
-    Feature("age", bounds=(0.0, 99.0)),
-    Feature("pay", bounds=(0.0, 99_999.0)),
-    Feature("sex", domain=("f", "m")),
-    Feature("since", bounds=(18_000.0, 19_000.0)),
-    Feature("ill", domain=("no", "yes")),
-]
-
-
-def coded(frame: pl.DataFrame) -> Rows:
-    columns = Columns.of(frame)
-    return Domain.of(DECLARED, columns, "ill").encode(columns)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 1)), max_size=30))
@@ -179,7 +143,7 @@ def test_the_charges_add_up_to_what_was_asked(tmp_path: Path) -> None:
 
 def test_a_neighbour_changes_neither_plan_nor_declared_domain() -> None:
     frame = people(300).drop("since")
-    schema = sf.Schema(one for one in SCHEMA.columns if one.name != "since")
+    schema = UNDATED
     method = LabelledTree(pool=2000)
     one, other = (synthesize(sf.Table(part, schema=schema), 1.0, method=method) for part in (frame, frame.slice(1)))
     assert one.plan == other.plan
@@ -204,6 +168,32 @@ def test_a_target_must_be_a_category_and_not_alone() -> None:
         synthesize(sf.Table(people(50).select("ill"), schema=sf.Schema([SCHEMA["ill"]])), target="ill")
 
 
+def test_names_and_free_text_are_refused_unless_declared_or_kept(tmp_path: Path) -> None:
+    frame = people().with_columns(mail=pl.Series([f"p{at % 7}@example.org" for at in range(400)]))
+    ledger = sf.Ledger.grant(frame, epsilon=9, delta=1e-3, path=tmp_path / "ledger")
+    options: dict[str, Any] = {"schema": SCHEMA, "method": "independent", "rows": 5, "delta": 1e-4}
+    with pytest.raises(ColumnError, match="'mail' cannot be made up: its values look like e-mail addresses"):
+        synthesize(frame, 5, ledger=tmp_path / "ledger", **options)
+    assert ledger.spent.epsilon == 0
+    with pytest.raises(ColumnError, match="mial"):
+        synthesize(frame, 5, keep=["mial"], ledger=False, **options)
+    release = synthesize(frame, 5, keep=["mail"], ledger=False, **options)
+    assert set(release.table.to_polars()["mail"].drop_nulls()) <= set(frame["mail"])
+    assert release.recipe.run(frame, ledger=False).rows == 5  # its schema says that the column is kept
+    named = sf.Schema([*SCHEMA.columns, sf.Column(name="mail", role="identifier")])
+    assert "mail" not in synthesize(frame, 5, **{**options, "schema": named}, ledger=False).table.schema.names
+
+
+def test_an_epsilon_that_cannot_be_reached_says_which_one_can() -> None:
+    frame = pl.DataFrame({"a": ["x", "y"] * 5, "b": ["x", "y"] * 5, "c": ["x", "y"] * 5, "n": [1.5, 2.0] * 5})
+    with pytest.raises(OptionError) as caught:
+        synthesize(frame, 1e-4, delta=1e-5, ledger=False)
+    assert caught.value.message == (
+        "epsilon 0.0001 cannot be reached at delta 1e-05 with what must be bought of 4 of 4 columns; about 0.0005 can"
+    )
+    assert "declare" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("columns", [["age"], ["sex", "ill"], ["pay", "ill"]])
 def test_few_columns_are_enough(columns: list[str]) -> None:
     schema = sf.Schema(SCHEMA[name] for name in columns)
@@ -225,7 +215,7 @@ class Coins(Share):
 def test_an_access_that_is_not_a_sum_is_paid_for_with_the_sums() -> None:
     shares = {"cells": Share(1, 0.6), "coins": Coins(3, 0.4)}
     noise = multiplier([PureEvent(0.1)], shares, 1.0, 1e-5)
-    plan = Plan(1.0, 1e-5, {}, shares, noise)
+    plan = Plan(1.0, 1e-5, shares, noise)
     assert 0.999 < spent([PureEvent(0.1), *plan.events], 1e-5).epsilon <= 1.0
     assert plan.events[1] == Repeated(PureEvent(0.4 / noise), 3)
     sums = NoisySums(shares, noise, Source(insecure_seed=1))

@@ -14,16 +14,23 @@ import sfumato as sf
 from sfumato.budget.noise import Source
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid
-from sfumato.synthesizers.tables.base import Axis, Rows, State
-from sfumato.synthesizers.tables.interactions import Interactions, learn_interactions
-from sfumato.synthesizers.tables.label_learning import _residuals
-from sfumato.synthesizers.tables.labels import LARGEST_RESIDUAL, AdditiveLabels, Pool, chances_of, influence
-from sfumato.synthesizers.tables.marginals import spanning_tree
-from sfumato.synthesizers.tables.pairs import choose_pairs
-from sfumato.synthesizers.tables.raking import Wanted, rake
+from sfumato.synthesizers.state import State
+from sfumato.synthesizers.tables.base import Axis, Rows
+from sfumato.synthesizers.tables.methods.marginals import spanning_tree
+from sfumato.synthesizers.tables.methods.tree.interactions import Interactions, learn_interactions
+from sfumato.synthesizers.tables.methods.tree.label_learning import _residuals
+from sfumato.synthesizers.tables.methods.tree.labels import (
+    LARGEST_RESIDUAL,
+    AdditiveLabels,
+    Pool,
+    chances_of,
+    influence,
+)
+from sfumato.synthesizers.tables.methods.tree.pairs import choose_pairs
+from sfumato.synthesizers.tables.methods.tree.raking import Wanted, rake
+from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
+from sfumato.synthesizers.tables.methods.tree.tree_model import TreeModel
 from sfumato.synthesizers.tables.synthesize import synthesize
-from sfumato.synthesizers.tables.tree import LabelledTree
-from sfumato.synthesizers.tables.tree_model import TreeModel
 
 SMALL = LabelledTree(pool=1000)
 

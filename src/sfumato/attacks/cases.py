@@ -25,7 +25,6 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.learners.training.split import TARGETS
 
 __all__ = ["Case", "Work", "labelled", "model_case", "release_case", "rows_of", "table_case"]
 
@@ -72,6 +71,11 @@ def release_case(
     """Return the case of a release; without a control, it is made again from half of the rows of its source."""
     if release.kind == "model":
         return _released_model(release, name, source, control, target, roles, work)
+    if release.kind == "image-generator":
+        raise InputError(
+            "attacks on synthetic images are not known",
+            hint="sf.evaluate looks for copies of real images among synthetic ones",
+        )
     if release.kind not in ("table", "generator"):
         raise InputError(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
@@ -134,13 +138,13 @@ def model_case(data: Any, target: str | None, model: Any, protect: Any, roles: M
     """Return the case of a model that is trained on a random half of a table."""
     table, name = _table(data)
     if name in datasets.TABLES:  # which names the rows for training, and quasi-identifiers for anonymizing alone
-        columns = [one for one in table.schema.columns if one.name != "split"]
-        others = [one if one.role is Role.TARGET else replace(one, role=Role.OTHER) for one in columns]
-        table = Table(table.to_polars().select(one.name for one in columns), Schema(others))
+        table = datasets.without_split(table)
+        others = [one if one.role is Role.TARGET else replace(one, role=Role.OTHER) for one in table.schema.columns]
+        table = Table(table.to_polars(), Schema(others))
     table = Table.of(table, target=target, **roles)
     known = [replace(one, inferred=False) for one in table.schema.columns]  # nothing is released, so rows may decide
     table = Table(table.to_polars(), Schema(known))
-    predicted = table.schema.target or TARGETS.get(name)
+    predicted = table.schema.target or datasets.TARGETS.get(name)
     if predicted is None:
         raise OptionError("the column that the model predicts is not named", hint="name it with --target")
     records = records_of(table, predicted)

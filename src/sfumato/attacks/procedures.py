@@ -178,7 +178,9 @@ class RunRecipe(Discreet):
 
     def _synthesize(self, records: Records, seed: int) -> pl.DataFrame:
         known = Schema(one for one in self.recipe.schema.columns if one.name in records.frame.columns)
-        made = replace(self.recipe, schema=known).run(records.frame, ledger=False, insecure_seed=seed, seed=None)
+        made = replace(self.recipe, schema=known).run(
+            records.frame, ledger=False, insecure_seed=seed, seed=None, keep=records.frame.columns
+        )
         drawn: pl.DataFrame = made.table.to_polars()
         return drawn
 

@@ -23,7 +23,7 @@ from sfumato.data.validate import real
 from sfumato.errors import OptionError, did_you_mean
 from sfumato.learners.estimators.features import Columns, Undeclared, describe
 from sfumato.measures.models import as_guarantees
-from sfumato.synthesizers.tables.catalogue import method_of
+from sfumato.synthesizers.tables.methods.catalogue import method_of
 from sfumato.synthesizers.tables.synthesize import synthesize
 
 __all__ = ["MODELS", "AnonymousTraining", "Protection", "SyntheticTraining", "procedure_of", "protection"]
@@ -276,6 +276,7 @@ class SyntheticTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.epsilon,
             delta=self.delta,
             method=self.method,
+            keep=self.schema.names,
             ledger=False,
             insecure_seed=self.insecure_seed,
         )

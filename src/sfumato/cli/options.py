@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "Command",
     "Names",
     "Number",
+    "Numbers",
     "Setting",
     "check_not_input",
     "check_output",
@@ -39,6 +41,7 @@ __all__ = [
     "print_json",
     "public_options",
     "reading_options",
+    "recipe_file",
     "rows_option",
     "seed_option",
     "table_options",
@@ -171,6 +174,20 @@ class Number(click.ParamType[float]):
             number = value
         check: Callable[..., float] = whole if self.is_whole else real
         return check(param.opts[0] if param else "the number", number, **self.limits)
+
+
+class Numbers(click.ParamType[list[float]]):
+    """Numbers in a range, separated by commas; each once."""
+
+    name = "N,N"
+
+    def __init__(self, **limits: Any) -> None:
+        self.one = Number(**limits)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        """Read the numbers."""
+        parts = [value] if isinstance(value, float | int) else str(value).split(",")
+        return list(dict.fromkeys(self.one.convert(part, param, ctx) for part in parts))
 
 
 class Setting(click.ParamType[tuple[str, Any]]):
@@ -372,6 +389,12 @@ def check_output(
         raise FileError(f"'{output}' exists already", hint="choose another name, or replace it with --force")
     else:
         refuse_unwritable(output)
+
+
+def recipe_file(name: str, studies: str) -> Path:
+    """Return the file of a recipe, or of a built-in study of that name in a folder of the package."""
+    built_in = Path(str(files("sfumato").joinpath(studies, f"{name}.toml")))
+    return built_in if built_in.is_file() and not Path(name).exists() else Path(name)
 
 
 def print_json(plain: dict[str, Any]) -> None:

@@ -135,7 +135,7 @@ def declared_table(
     for name in identifiers:
         columns[name] = replace(columns[schema[name].name], role=Role.IDENTIFIER)
     rules = schema.constraints if public["schema_file"] or stored is None else stored.constraints
-    return Table(table.source, Schema(columns.values(), rules), origin=table.origin)
+    return Table(table.source, Schema(columns.values(), rules), origin=table.file or table.origin)
 
 
 def warn_if_people_repeat(table: Table) -> None:

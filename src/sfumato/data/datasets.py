@@ -28,7 +28,7 @@ import os
 import struct
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -36,12 +36,29 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sfumato.data.images import Images
 from sfumato.data.io.files import atomic_path, why
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 from sfumato.errors import FileError, OptionError
 
-__all__ = ["BUILT_IN", "TABLES", "Images", "adult", "census", "lending", "mnist", "nursery", "pneumonia"]
+__all__ = [
+    "BUILT_IN",
+    "SPLIT",
+    "TABLES",
+    "TARGETS",
+    "Images",
+    "adult",
+    "census",
+    "lending",
+    "mnist",
+    "nursery",
+    "pneumonia",
+    "without_split",
+]
+
+SPLIT = "split"
+"""The column of Adult that says which rows are for training; it says nothing about the people."""
 
 
 @dataclass(frozen=True)
@@ -118,37 +135,6 @@ _NURSERY = {
 _NURSERY_CLASSES = ("not_recom", "recommend", "very_recom", "priority", "spec_prior")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Images:
-    """Labelled grey images, split for training, validation and testing.
-
-    Images are arrays of bytes of shape ``(count, height, width)``, labels of shape
-    ``(count,)``. If a data set has no validation images, these arrays are empty.
-
-    Examples
-    --------
-    >>> import sfumato as sf
-    >>> sf.datasets.mnist()
-    Images(train=10,000, test=2,000, size=28x28, classes=10)
-    """
-
-    train_images: NDArray[np.uint8]
-    train_labels: NDArray[np.uint8]
-    test_images: NDArray[np.uint8]
-    test_labels: NDArray[np.uint8]
-    validation_images: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 28, 28), np.uint8))
-    validation_labels: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
-
-    def __repr__(self) -> str:
-        """Return the number and size of the images, and the number of classes."""
-        validation = f" validation={len(self.validation_labels):,}," if len(self.validation_labels) else ""
-        size = "x".join(map(str, self.train_images.shape[1:]))
-        return (
-            f"Images(train={len(self.train_labels):,},{validation} test={len(self.test_labels):,}, "
-            f"size={size}, classes={len(np.unique(self.train_labels))})"
-        )
-
-
 def adult(split: Literal["train", "test"] | None = None) -> Table:
     """Return the Adult table of the 1994 US census: 48,842 people and whether they earn over 50,000 dollars.
 
@@ -176,11 +162,25 @@ def adult(split: Literal["train", "test"] | None = None) -> Table:
         raise OptionError(f"the split of Adult must be 'train', 'test' or None, got {split!r}")
     frame = pl.read_parquet(io.BytesIO(_embedded("adult.parquet")))
     if split is not None:
-        frame = frame.filter(pl.col("split") == split).drop("split")
+        frame = frame.filter(pl.col(SPLIT) == split).drop(SPLIT)
     quasi = ("age", "education", "occupation", "relationship", "sex", "native-country")
     public = [Column(name=name, domain=tuple(values.split())) for name, values in _ADULT_DOMAINS.items()]
     public += [Column(name=name, bounds=bounds) for name, bounds in _ADULT_BOUNDS.items()]
     return Table.of(frame, schema=Schema(public), qi=quasi, sensitive=["income"], keep=["education-num"])
+
+
+def without_split(table: Table) -> Table:
+    """Return a built-in table without the column that says which rows are for training.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> table = sf.datasets.adult()
+    >>> len(table.schema.names), len(sf.datasets.without_split(table).schema.names)
+    (16, 15)
+    """
+    kept = [one for one in table.schema.columns if one.name != SPLIT]
+    return Table(table.to_polars().select(one.name for one in kept), Schema(kept))
 
 
 def nursery() -> Table:
@@ -235,7 +235,8 @@ def mnist(full: bool = False, path: str | Path | None = None) -> Images:
     train, test = (60_000, 10_000) if full else (10_000, 2_000)
     shapes = ((train, 28, 28), (train,), (test, 28, 28), (test,))
     contents = (_find(file, path) if full else (file.name, _embedded(f"mnist-{file.name}")) for file in _MNIST)
-    return Images(*(_idx(*content, shape) for content, shape in zip(contents, shapes, strict=True)))
+    pixels, labels, others, names = (_idx(*content, shape) for content, shape in zip(contents, shapes, strict=True))
+    return Images(pixels, labels, others, names, classes=10)
 
 
 def pneumonia(path: str | Path | None = None) -> Images:
@@ -259,7 +260,7 @@ def pneumonia(path: str | Path | None = None) -> Images:
         train, validation, test = (
             (arrays[f"{split}_images"], arrays[f"{split}_labels"].reshape(-1)) for split in ("train", "val", "test")
         )
-    return Images(*train, *test, *validation)
+    return Images(*train, *test, *validation, classes=2)
 
 
 def census(path: str | Path | None = None) -> Table:
@@ -399,5 +400,7 @@ def _download(file: _File, place: Path) -> bytes:
 
 TABLES = {"adult": adult, "nursery": nursery}
 """The tables that come with Sfumato, by name."""
+TARGETS = {"adult": "income"}
+"""What models predict, where the schema gives the target another role."""
 BUILT_IN = (*TABLES, "mnist")
 """All data sets that come with Sfumato; commands accept these names instead of a file."""

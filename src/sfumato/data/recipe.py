@@ -22,7 +22,7 @@ RUNNERS = {
     "mask": "sfumato.masking.masking",
     "perturb": "sfumato.masking.perturb",
     "query": "sfumato.budget.query.query",
-    "synthesize": "sfumato.synthesizers.tables.synthesize",
+    "synthesize": "sfumato.synthesizers.synthesis",
     "train": "sfumato.learners.training.sweep",
 }
 """The module of each command that recipes are of; its `run_recipe` does what a recipe says."""

@@ -30,6 +30,7 @@ ARTIFACTS = {
     "model": "sfumato.learners.training.released_model:ReleasedModel",
     "statistics": "sfumato.budget.query.answer:QueryAnswer",
     "generator": "sfumato.synthesizers.tables.generator:Generator",
+    "image-generator": "sfumato.synthesizers.images.generator:ImageGenerator",
 }
 """The class of each kind of artifact, imported when a release of that kind is read."""
 
@@ -184,7 +185,7 @@ class Release(Discreet):
 
     @property
     def kind(self) -> str:
-        """The kind of artifact: table, model, statistics or generator."""
+        """The kind of artifact: table, model, statistics, generator or image-generator."""
         return self.artifact.kind
 
     @property

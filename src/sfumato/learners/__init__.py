@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sfumato.learners.estimators.moments import PrivatePCA as PrivatePCA
     from sfumato.learners.gradients.clipping import Clipper as Clipper
     from sfumato.learners.gradients.clipping import private_step as private_step
+    from sfumato.learners.images.estimator import PrivateScatteringClassifier as PrivateScatteringClassifier
     from sfumato.learners.networks.architectures import Architecture as Architecture
     from sfumato.learners.networks.architectures import architecture as architecture
     from sfumato.learners.networks.estimators import PrivateClassifier as PrivateClassifier
@@ -62,6 +63,7 @@ __getattr__, __dir__, __all__ = lazy(
         "estimators.counts": "PrivateNaiveBayes PrivateRandomForest",
         "estimators.moments": "PrivatePCA",
         "gradients.clipping": "Clipper private_step",
+        "images.estimator": "PrivateScatteringClassifier",
         "networks.architectures": "Architecture architecture",
         "networks.estimators": "PrivateClassifier PrivateRegressor",
         "networks.scattering": "normalized_scattering scattering",
@@ -70,5 +72,5 @@ __getattr__, __dir__, __all__ = lazy(
         "training.search": "PrivateSearch",
         "training.released_model": "load_model write_model",
     },
-    needs={"torch": ("dpsgd", "gradients", "networks")},
+    needs={"torch": ("dpsgd", "gradients", "images", "networks")},
 )

@@ -70,7 +70,7 @@ def _facts_page(title: str, headline: str, guarantees: Sequence[str], facts: Map
 
 
 def _pages(release: Release) -> Any:
-    return importlib.import_module(f"sfumato.report.{release.kind}.page")
+    return importlib.import_module(f"sfumato.report.{release.kind.replace('-', '_')}.page")
 
 
 def render_report(assessment: Assessment, *, title: str = "Anonymity assessment") -> str:
@@ -103,11 +103,12 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
     """Write an assessment, a release, an evaluation or attacks as one HTML page, without a network or a record.
 
     The page of a released table, of an evaluation or of attacks also shows figures of the original table. That of a
-    generator shows nothing but what its release contains. The file of an evaluation can be read by you alone.
+    generator shows nothing but what its release contains. The file of an evaluation can be read by you alone; that of
+    images shows some real ones.
 
     Parameters
     ----------
-    result : Assessment, Release, Evaluation or AttackReport
+    result : Assessment, Release, Evaluation, ImageEvaluation, AttackReport, or mapping of names to Evaluations
     path : path
         The file to write; an existing one is replaced.
     title : str, optional
@@ -135,12 +136,18 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
 def _page_of_figures(result: Any, title: str | None) -> tuple[str, bool]:
     """Return the page of an evaluation or of attacks, and whether only the owner of the data may read the file."""
     from sfumato.attacks.report import AttackReport  # statistics that other pages do without
-    from sfumato.frontier.evaluate import Evaluation
+    from sfumato.frontier.images.evaluation import ImageEvaluation
+    from sfumato.frontier.tables.evaluate import Evaluation
     from sfumato.report.attacks.page import render_attacks
-    from sfumato.report.evaluation.page import render_evaluation
+    from sfumato.report.evaluation.page import render_evaluation, render_evaluations
+    from sfumato.report.image_generator.owner import render_image_evaluation
 
+    if isinstance(result, ImageEvaluation):
+        return render_image_evaluation(result, title=title or "Real beside synthetic images"), True
     if isinstance(result, Evaluation):
         return render_evaluation(result, title=title or "Real beside released"), True
+    if isinstance(result, Mapping) and result and all(isinstance(one, Evaluation) for one in result.values()):
+        return render_evaluations(result, title=title or "Releases beside each other"), True
     if not isinstance(result, AttackReport):
         raise OptionError(
             f"a report needs an assessment, a release, an evaluation or attacks, got {type(result).__name__}"

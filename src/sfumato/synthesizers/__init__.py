@@ -7,30 +7,43 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
-    from sfumato.synthesizers.tables.aim import Aim as Aim
-    from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
+    from sfumato.synthesizers.images.auto_encoder import AutoEncoderImages as AutoEncoderImages
+    from sfumato.synthesizers.images.auto_encoder import VariationalImages as VariationalImages
+    from sfumato.synthesizers.images.base import ImageSynthesizer as ImageSynthesizer
+    from sfumato.synthesizers.images.catalogue import IMAGE_METHODS as IMAGE_METHODS
+    from sfumato.synthesizers.images.distillation import Distillation as Distillation
+    from sfumato.synthesizers.images.generator import ImageGenerator as ImageGenerator
+    from sfumato.synthesizers.images.noisy_weights import NoisyWeights as NoisyWeights
+    from sfumato.synthesizers.synthesis import synthesize as synthesize
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
-    from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
-    from sfumato.synthesizers.tables.constraints import Constraints as Constraints
-    from sfumato.synthesizers.tables.constraints import Determines as Determines
-    from sfumato.synthesizers.tables.copula import Copula as Copula
+    from sfumato.synthesizers.tables.columns.constraints import Constraints as Constraints
+    from sfumato.synthesizers.tables.columns.constraints import Determines as Determines
     from sfumato.synthesizers.tables.generator import Generator as Generator
-    from sfumato.synthesizers.tables.independent import Independent as Independent
-    from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
-    from sfumato.synthesizers.tables.tree import LabelledTree as LabelledTree
+    from sfumato.synthesizers.tables.methods.aim import Aim as Aim
+    from sfumato.synthesizers.tables.methods.autoencoder import AutoEncoderMixture as AutoEncoderMixture
+    from sfumato.synthesizers.tables.methods.catalogue import METHODS as METHODS
+    from sfumato.synthesizers.tables.methods.copula import Copula as Copula
+    from sfumato.synthesizers.tables.methods.independent import Independent as Independent
+    from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree as LabelledTree
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "tables.aim": "Aim",
-        "tables.autoencoder": "AutoEncoderMixture",
+        "images.auto_encoder": "AutoEncoderImages VariationalImages",
+        "images.base": "ImageSynthesizer",
+        "images.catalogue": "IMAGE_METHODS",
+        "images.distillation": "Distillation",
+        "images.generator": "ImageGenerator",
+        "images.noisy_weights": "NoisyWeights",
+        "synthesis": "synthesize",
+        "tables.methods.aim": "Aim",
+        "tables.methods.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
-        "tables.catalogue": "METHODS",
-        "tables.constraints": "Constraints Determines",
-        "tables.copula": "Copula",
+        "tables.methods.catalogue": "METHODS",
+        "tables.columns.constraints": "Constraints Determines",
+        "tables.methods.copula": "Copula",
         "tables.generator": "Generator",
-        "tables.independent": "Independent",
-        "tables.synthesize": "synthesize",
-        "tables.tree": "LabelledTree",
+        "tables.methods.independent": "Independent",
+        "tables.methods.tree.tree": "LabelledTree",
     },
 )

@@ -14,6 +14,10 @@ __all__ = ["Dense"]
 
 Floats = NDArray[np.floating[Any]]
 
+_GRID = 2.0**-13
+_LARGEST = 2.0**8  # input or unit
+_LARGEST_WEIGHT = 2.0**6
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense:
@@ -54,6 +58,24 @@ class Dense:
             found = (np.maximum(found, 0.0) if at else found) @ weights + biases
         return found
 
+    def exactly(self, inputs: Floats) -> NDArray[np.float64]:
+        """Return nearly the same, without any rounding that depends on the rows beside a row.
+
+        Inputs, units and weights are clipped (to 256, and weights to 64), and rounded to a grid on which the products
+        of up to 2**12 of them add up exactly in 64 bits. This is faster than `one_by_one`.
+
+        Examples
+        --------
+        >>> network = Dense((np.array([[1.0, -1.0]]), np.array([[2.0], [3.0]])), (np.zeros(2), np.ones(1)))
+        >>> network.exactly(np.array([[0.5], [-0.25]])).tolist()
+        [[2.0], [1.75]]
+        """
+        found = np.asarray(inputs)
+        for at, (weights, biases) in enumerate(self.layers):
+            given = np.maximum(found, 0.0) if at else found
+            found = _on_grid(given, _LARGEST) @ _on_grid(weights, _LARGEST_WEIGHT) + _on_grid(biases, _LARGEST_WEIGHT)
+        return np.asarray(found, dtype=np.float64)
+
     def one_by_one(self, inputs: Floats) -> NDArray[np.float64]:
         """Return the same in 64 bits, each row computed alone.
 
@@ -73,3 +95,8 @@ class Dense:
             for unit, row in zip(given.T, weights.astype(np.float64), strict=True):
                 found += unit[:, None] * row
         return found
+
+
+def _on_grid(values: Floats, largest: float) -> NDArray[np.float64]:
+    clipped = np.clip(np.asarray(values, dtype=np.float64), -largest, largest)
+    return np.asarray(np.trunc(clipped / _GRID) * _GRID)

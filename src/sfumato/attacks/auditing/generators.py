@@ -29,8 +29,8 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Schema
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Share
-from sfumato.synthesizers.tables.domain import Domain
-from sfumato.synthesizers.tables.plan import Plan
+from sfumato.synthesizers.plan import Plan
+from sfumato.synthesizers.tables.columns.domain import Domain
 
 __all__ = ["audit_generator", "strange_rows", "to_each_canary"]
 
@@ -102,7 +102,7 @@ def to_each_canary(domain: Domain, drawn: pl.DataFrame, canaries: pl.DataFrame) 
     sizes = [min(one.size, _COARSE) for one in domain.axes]
     coarse = [
         [
-            np.minimum(code * size // axis.size, size - 1)
+            np.minimum(code.astype(np.int64) * size // axis.size, size - 1)
             for code, axis, size in zip(one, domain.axes, sizes, strict=True)
         ]
         for one in both

@@ -724,6 +724,25 @@ def _profile(mass: Any, lowest: int, highest: int, grid: float) -> Any:
     return (mass._infinity_mass + beyond - math.expm1(-grid) * np.cumsum(faded))[::-1]
 
 
+def _deltas(distribution: Any, epsilons: Any) -> Any:
+    """Return the deltas at ascending epsilons.
+
+    They are those of dp-accounting, which adds up the same numbers in the same order, one by one.
+    """
+    import numpy as np
+
+    found = []
+    for way in _ways(distribution):
+        losses = (np.arange(way.size) + way._lower_loss) * way._discretization
+        above = losses > epsilons[0]  # what is below counts for none of them
+        losses, chances = losses[above][::-1], np.asarray(way._probs)[above][::-1]
+        upper = np.cumsum(np.append(way._infinity_mass, chances))
+        lower = np.cumsum(np.append(0.0, chances * np.exp(-losses)))
+        counted = len(losses) - np.searchsorted(losses[::-1], epsilons, side="right")
+        found.append(upper[counted] - np.exp(epsilons) * lower[counted])
+    return np.max(found, axis=0)
+
+
 def _ways(distribution: Any) -> list[Any]:
     """Return the distribution for removing a record and, where it differs, that for adding one."""
     both = [distribution._pmf_remove] if distribution._symmetric else [distribution._pmf_remove, distribution._pmf_add]
@@ -742,7 +761,7 @@ def _of_best(event: Selected, grid: float) -> Any:
     run = _composed(times, grid)
     reach = run.get_epsilon_for_delta(run.get_delta_for_epsilon(_FARTHEST) + _TAIL) + moved
     losses = np.linspace(0.0, reach + grid, _DOTS)
-    deltas = run.get_delta_for_epsilon(np.minimum(losses - moved, _FARTHEST)) + _rounding(times)
+    deltas = _deltas(run, np.minimum(losses - moved, _FARTHEST)) + _rounding(times)
     deltas = np.minimum(deltas, 1.0)
     added = float(np.min(RandomStopping(event.mean, event.shape).extra_epsilon(losses, deltas)))
     limit = min(math.ceil((reach + added) / grid) + 1, 10 * _POINTS)  # larger losses count as infinite

@@ -174,7 +174,7 @@ class Ledger:
         Parameters
         ----------
         data
-            A table, a frame or a file.
+            A table, a frame, a file, or images.
         epsilon : float
         delta : float
             0, or below one over the number of rows: a delta of 1/n would allow publishing one person's row.
@@ -193,7 +193,7 @@ class Ledger:
         """
         asked = None if relation is None else one_of(Relation, relation, "the relation")
         _check_note(note)
-        table = Table.of(data)
+        table = _table(data)
         fingerprint, rows = _identity(table)
         limit = _limit(epsilon, delta, rows)
         target = Path(path) if path is not None else ledger_path(fingerprint)
@@ -239,7 +239,7 @@ class Ledger:
         if not Path(path).exists():
             raise FileError(f"there is no ledger '{path}'", hint="create one with sfumato budget grant")
         ledger = cls(path)
-        ledger._refuse_other(_identity(Table.of(data))[0])
+        ledger._refuse_other(_identity(_table(data))[0])
         return ledger
 
     @classmethod
@@ -255,7 +255,9 @@ class Ledger:
         >>> sf.Ledger.find(sf.Table(sf.datasets.nursery().frame.head(5))) is None
         True
         """
-        table = Table.of(data)
+        if not _has_ledgers():
+            return None  # no row needs to be read to know it
+        table = _table(data)
         fingerprint, _ = _identity(table)
         target = ledger_path(fingerprint)
         if target.exists():
@@ -563,6 +565,25 @@ def ledger_path(fingerprint: str) -> Path:
     """
     # The name includes a check value of the key, so that a lost key is noticed.
     return home() / "ledgers" / f"{key_check(user_hmac())}-{fingerprint.rpartition(':')[2]}.ledger"
+
+
+def _has_ledgers() -> bool:
+    """Return whether this user has any ledger."""
+    try:
+        return any(one.suffix == ".ledger" for one in (home() / "ledgers").iterdir())
+    except FileNotFoundError:
+        return False
+    except OSError:  # reported when the ledger is opened
+        return True
+
+
+def _table(data: Any) -> Table:
+    """Return the records as a table; of images, a row for each."""
+    from sfumato.data.io.images import are_images, image_table, read_images
+
+    if not are_images(data):
+        return Table.of(data)
+    return image_table(read_images(data) if isinstance(data, str | Path) else data)
 
 
 def _identity(table: Table) -> tuple[str, int]:

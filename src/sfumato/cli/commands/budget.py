@@ -20,6 +20,7 @@ from sfumato.cli.options import (
     print_json,
 )
 from sfumato.cli.terminal import echo, style
+from sfumato.errors import OptionError
 
 __all__ = ["NOT_PRIVATE", "budget"]
 
@@ -33,7 +34,8 @@ def budget(ctx: click.Context) -> None:
 
     A budget limits what all private answers about the data may reveal together. The
     ledger records it. It is found by the content of the data: the same rows in another
-    file, format or order have the same ledger.
+    file, format or order have the same ledger. FILE is a table, or labelled images: an
+    .npz file or a folder of IDX files.
 
     \b
     sfumato budget grant patients.csv --epsilon 2 --delta 1e-6
@@ -65,11 +67,9 @@ def grant(
     Everything released about it from now on must fit within the limit. A later grant
     replaces the limit; what was spent stays spent.
     """
-    from sfumato.cli.tables import read_table
-
     sf.budget.check_delta(delta, allow_zero=True)
-    table = read_table(schema=None, shown=False, **options)
-    with sf.Ledger.grant(table, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
+    data = _data(**options)
+    with sf.Ledger.grant(data, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
         _show(granted, as_json)
         echo(f"The ledger is {granted.path}", err=True)
 
@@ -121,9 +121,19 @@ def export(as_json: bool, ledger: str | None, output: str | None, force: bool, *
 
 
 def _open(path: str | None, options: dict[str, Any]) -> sf.Ledger:
-    from sfumato.cli.tables import read_table
+    return sf.Ledger.of(_data(**options), path)
 
-    return sf.Ledger.of(read_table(schema=None, shown=False, **options), path)
+
+def _data(data: str, **reading: Any) -> Any:
+    """Return the table, or the images, that the options describe."""
+    from sfumato.cli.tables import read_table
+    from sfumato.data.io.images import are_images, read_images
+
+    if not are_images(data):
+        return read_table(data, schema=None, shown=False, **reading)
+    if any(reading.values()):
+        raise OptionError(f"'{data}' holds images: it takes no options for reading a table", hint="leave them out")
+    return read_images(data)
 
 
 def _show(ledger: sf.Ledger, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""``sfumato synthesize``: make up rows like those of a table."""
+"""``sfumato synthesize``: make up rows like those of a table, or images like those of a set."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 import sfumato as sf
 from sfumato.cli.commands.budget import NOT_PRIVATE
+from sfumato.cli.commands.study import synthesize_by_recipe
 from sfumato.cli.options import (
     READING,
     Choice,
     Command,
     Number,
+    Numbers,
     check_not_input,
     check_output,
+    escape_option,
     force_option,
     ledger_option,
     names_option,
@@ -26,27 +30,42 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, printable, style
-from sfumato.errors import ColumnError, OptionError, did_you_mean
+from sfumato.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from sfumato.frontier.evaluate import Evaluation
+    from sfumato.frontier.tables.evaluate import Evaluation
 
 __all__ = ["synthesize"]
 
 _PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
+_FOR_TABLES = (
+    *_PUBLIC,
+    *READING,
+    "target",
+    "given",
+    "constraints",
+    "weights",
+    "identifiers",
+    "keep",
+    "declared_only",
+    "kind",
+    "escape_formulas",
+)
+_FOR_IMAGES = ("classes", "style", "full", "public", "device", "private_page")
 _COMPARED = 50_000  # rows of the original that the made-up ones are compared with
-_SAMPLE = 10_000  # rows whose values are examined for names and free text
 
 
 @click.command(cls=Command)
-@click.argument("data", metavar="DATA")
+@click.argument("data", metavar="DATA", required=False)
 @click.option(
     "--epsilon",
-    type=Number(above=0),
+    "epsilons",
+    type=Numbers(above=0),
     default=1.0,
     show_default=True,
-    metavar="E",
-    help="The privacy loss of everything together; less is more private, and less like the original.",
+    metavar="E[,E...]",
+    help="The privacy loss of everything together; less is more private, and less like the original. Of a table, "
+    "several make a release each, and a page that compares them; each is charged.",
 )
 @click.option(
     "--delta",
@@ -58,8 +77,21 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
 )
 @click.option(
     "--method",
-    type=Choice("tree", "aim", "copula", "independent", "autoencoder", of="synthesizers.tables.catalogue:METHODS"),
-    help="How it learns; 'independent' keeps single columns only, to compare with.  [default: tree]",
+    type=Choice(
+        "tree",
+        "aim",
+        "copula",
+        "independent",
+        "autoencoder",
+        "distillation",
+        "auto-encoder",
+        "variational",
+        "noisy-weights",
+        of="synthesizers.tables.methods.catalogue:METHODS synthesizers.images.catalogue:IMAGE_METHODS",
+    ),
+    help="How it learns. Tables: tree to autoencoder ('independent' keeps single columns only, to compare with). "
+    "Images: distillation, auto-encoder, variational, and noisy-weights, which is not private.  "
+    "[default: tree, or distillation]",
 )
 @click.option(
     "--target", metavar="NAME", help="The column that models will predict: its dependence on the others is kept best."
@@ -69,7 +101,7 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     "--rows",
     type=Number(is_whole=True),
     metavar="N",
-    help="How many rows to make up.  [default: about as many as DATA has, by a noisy count]",
+    help="How many rows or images to make up.  [default: about as many as DATA has, by a noisy count]",
 )
 @click.option(
     "--given",
@@ -96,6 +128,25 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     help="Refuse a column whose values or bounds are not declared, instead of paying for them.",
 )
 @click.option(
+    "--classes",
+    type=Number(is_whole=True, least=1),
+    metavar="N",
+    help="Images: the number of classes, which is public; labels are 0 to N - 1.  [default: 10 for mnist]",
+)
+@click.option(
+    "--style",
+    metavar="NAME",
+    help="Images: 'distilled' for training a model, 'faithful' for looking at.  [default: the first of the method]",
+)
+@click.option("--full", is_flag=True, help="Images: all 60,000 of mnist instead of the 10,000 that are built in.")
+@click.option("--public", is_flag=True, help="Images: DATA is public anyway, so its number of images may be stated.")
+@click.option(
+    "--private-page",
+    is_flag=True,
+    help="Images: write OUT.owner.html too, with real images beside the synthetic ones. Takes minutes.",
+)
+@click.option("--device", metavar="NAME", help="Images: cpu, or cuda for a GPU.  [default: the GPU, if there is one]")
+@click.option(
     "--seed", type=Number(is_whole=True, least=0), metavar="N", help="Makes everything but the noise reproducible."
 )
 @seed_option
@@ -106,22 +157,30 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     type=Choice("csv", "parquet", of="measures.released_table:Format"),
     help="The format of the rows.  [default: that of DATA]",
 )
-@click.option("-o", "--output", metavar="OUT", required=True, help="A new folder.")
+@escape_option
+@click.option(
+    "--recipe",
+    metavar="FILE",
+    help="Run a published study instead: private-auto-encoder is built in. OUT is then a page.  [default: RECIPE.html]",
+)
+@click.option(
+    "--epochs", type=Number(is_whole=True), metavar="N", help="With --recipe: how often the study uses each image."
+)
+@click.option("-o", "--output", metavar="OUT", help="A new folder.")
 @force_option
 @public_options
 @reading_options
 def synthesize(
     as_json: bool,
-    data: str,
-    output: str,
+    data: str | None,
+    output: str | None,
     force: bool,
-    kind: str | None,
-    identifiers: list[str],
-    keep: list[str],
+    recipe: str | None,
+    epochs: int | None,
     ledger: str | None,
     **options: Any,
 ) -> None:
-    """Make up rows like those of a table, that do not reveal who is in it.
+    """Make up rows or images like those of a data set, that do not reveal who is in it.
 
     DATA is a table, or the built-in adult or nursery. The counts of its values are
     published with noise, and new rows are drawn from the noisy counts: whether any one
@@ -133,57 +192,204 @@ def synthesize(
     of epsilon. For a text file, declare which columns have numbers and which have
     categories: a single cell could change it otherwise.
 
-    OUT is a folder with the rows (table.csv or table.parquet), the generator, which draws
-    more rows at no further cost (in Python: sf.load), a certificate, which 'sfumato
-    verify' checks, and a report of everything that was paid for. How near the rows come
-    to the original is in OUT.owner.html, a page, and in OUT.owner.json. They are for you
-    alone, unless the data is built in and so public.
+    DATA may also be labelled images: the built-in mnist, a file scans.npz with the
+    arrays 'images' and 'labels', or a folder of IDX files. Say how many --classes there
+    are. Noise is added in the same way, and new images are drawn with labels: they are
+    made for training a model that is then used on real ones.
+
+    OUT is a folder with the rows (table.csv or table.parquet) or images (images.npz), the
+    generator, which draws more at no further cost (in Python: sf.load), a certificate,
+    which 'sfumato verify' checks, and a report of everything that was paid for. How near
+    the rows come to the original is in OUT.owner.html, a page, and in OUT.owner.json. They
+    are for you alone, unless the data is built in and so public. For images they are
+    written with --private-page: they show real images and their nearest synthetic ones,
+    and what a network learns from each.
 
     \b
     sfumato synthesize adult --epsilon 1 --target income -n 48842 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --target disease -n 5000 -o synthetic
     sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic
+    sfumato synthesize adult --epsilon 1,3,10 --target income -o synthetic
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
+    sfumato synthesize mnist --epsilon 1 -n 60000 -o digits
+    sfumato synthesize scans.npz --classes 2 --epsilon 3 -o scans
+    sfumato synthesize --recipe private-auto-encoder -o study.html
     """
-    from sfumato.data.io.files import refuse_unwritable, write_owned
-    from sfumato.releases.save import owner_file
+    from sfumato.synthesizers.synthesis import makes_images
 
+    if recipe is not None:
+        synthesize_by_recipe(recipe, output, force=force, as_json=as_json)
+        return
+    if epochs is not None:
+        raise OptionError("--epochs is for a study, with --recipe", hint="leave it out")
+    if data is None or output is None:
+        missing = "DATA is missing: a table, or images" if data is None else "-o OUT is missing: a new folder"
+        raise OptionError(missing, hint="see sfumato synthesize --help")
     check_not_input(output, data, ledger, options["schema_file"])
     check_output(output, force=force, instead="name a new folder", folder=True)
+    ctx, images = click.get_current_context(), makes_images(data)
+    _refuse_others(ctx, _FOR_TABLES if images else _FOR_IMAGES, are_images=images)
+    make = _make_images if images else _make_rows
+    make(ctx, data, output, options, ledger=ledger, force=force, as_json=as_json)
+
+
+def _refuse_others(ctx: click.Context, names: tuple[str, ...], *, are_images: bool) -> None:
+    """Refuse options that are given, and do not fit such data."""
+    meant, given = ("tables", "a set of images") if are_images else ("images", "a table")
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            raise OptionError(f"{max(param.opts, key=len)} is for {meant}, and DATA is {given}", hint="leave it out")
+
+
+def _make_rows(
+    ctx: click.Context,
+    data: str,
+    output: str,
+    options: dict[str, Any],
+    *,
+    ledger: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    from sfumato.data.io.files import refuse_unwritable, write_owned
+    from sfumato.data.io.formulas import refuse_typed
+    from sfumato.measures.released_table import Format
+    from sfumato.releases.save import owner_file
+
     refuse_unwritable(owner_file(output))
     refuse_unwritable(owner_file(output, ".html"))
     public = {name: options.pop(name) for name in _PUBLIC}
     reading = {name: options.pop(name) for name in READING}
+    kind, identifiers, keep = (options.pop(name) for name in ("kind", "identifiers", "keep"))
+    escape_formulas = options.pop("escape_formulas")
+    options = {name: one for name, one in options.items() if name not in _FOR_IMAGES}
+    epsilons = options.pop("epsilons")
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
-        release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
-    sf.save(release, output, format=kind, replace=force)
-    is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
-    if evaluation is not None:
-        sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")
+        if escape_formulas:
+            stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
+            refuse_typed(stored.file, stored.value)
+        made, failure = _releases(table, epsilons, progress, keep=keep, ledger=ledger, **options)
+    alone = len(epsilons) == 1
+    first = next(iter(made.values()))
+    sf.save(first if alone else made, output, format=kind, escape_formulas=escape_formulas, replace=force)
+    is_public = first.provenance.more["public"]
+    compared = {name: _utility(table, release) for name, release in made.items()}
+    evaluations = {name: one for name, (_, one) in compared.items() if one is not None}
+    figures = {name: found for name, (found, _) in compared.items()}
+    if evaluations:
+        (evaluation, *_) = evaluations.values()
+        title = f"{Path(output).name}: real beside synthetic"
+        sf.write_report(evaluation if alone else evaluations, owner_file(output, ".html"), title=title)
     if not is_public:
-        write_owned(owner_file(output), found)
-    plain = {**release.to_dict(), "utility": found if is_public else {}}
+        write_owned(owner_file(output), next(iter(figures.values())) if alone else figures)
+    shown = {name: found if is_public else {} for name, found in figures.items()}
+    plain = [{**release.to_dict(), "utility": shown[name]} for name, release in made.items()]
     if as_json:
-        print_json(plain)
+        named = [{"name": name, **one} for name, one in zip(made, plain, strict=True)]
+        print_json(plain[0] if alone else {"releases": named})
     else:
-        _print(release, printable(Path(data).name), plain["utility"])
+        for name, release in made.items():
+            _print(release, "rows", printable(Path(data).name), shown[name])
+    for name, release in made.items():
+        _print_notes(release, "rows", output if alone else str(Path(output) / name))
+    if evaluations:
+        own = Path(output).with_name(owner_file(output, ".html").name)
+        secret = "" if is_public else ": it is for you alone, do not publish it"
+        echo(f"How near they come to the original is in {own}{secret}", err=True)
+    elif not isinstance(table, str) and _stays(table):
+        echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
+    if not first.private:
+        echo(NOT_PRIVATE, err=True)
+    if failure is not None:
+        kept = f"{failure.message}; {', '.join(made)} was paid for before, and is in {output}"
+        raise type(failure)(kept, hint=failure.hint)
+
+
+def _releases(
+    table: Any, epsilons: list[float], progress: Any, **options: Any
+) -> tuple[dict[str, sf.Release], sf.SfumatoError | None]:
+    """Make up rows at each epsilon; return also why one failed, if others were paid for before it."""
+    made: dict[str, sf.Release] = {}
+    for at, epsilon in enumerate(epsilons):
+        part = progress and (lambda share, at=at: progress((at + share) / len(epsilons)))
+        try:
+            made[f"epsilon{epsilon:g}"] = sf.synthesize(table, epsilon, progress=part, **options)
+        except sf.SfumatoError as error:
+            if not made:
+                raise
+            return made, error
+    return made, None
+
+
+def _make_images(
+    ctx: click.Context,
+    data: str,
+    output: str,
+    options: dict[str, Any],
+    *,
+    ledger: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    from sfumato.data.io.files import refuse_unwritable
+    from sfumato.releases.save import owner_file
+
+    own = {name: one for name, one in options.items() if name not in _FOR_TABLES}
+    private_page = own.pop("private_page")
+    if private_page:
+        refuse_unwritable(owner_file(output))
+        refuse_unwritable(owner_file(output, ".html"))
+    epsilons = own.pop("epsilons")
+    if len(epsilons) > 1:
+        raise OptionError("several --epsilon are for tables, and DATA is a set of images", hint="give one at a time")
+    if ctx.get_parameter_source("epsilons") is ParameterSource.COMMANDLINE:  # else the method may guarantee nothing
+        own["epsilon"] = epsilons[0]
+    with progress_bar("Making up images") as progress:
+        release = sf.synthesize(data, ledger=ledger, progress=progress, **own)
+    sf.save(release, output, replace=force)
+    if as_json:
+        print_json(release.to_dict())
+    else:
+        _print(release, "images", printable(Path(data).name), {})
+    _print_notes(release, "images", output)
+    if private_page:
+        _private_page(release, data, output, classes=own["classes"], full=own["full"], device=own["device"])
+    if release.plan is None:
+        echo("NOT PRIVATE: nothing is guaranteed, epsilon is infinite. Do not publish it.", err=True)
+    elif not release.private:
+        echo(NOT_PRIVATE, err=True)
+
+
+def _private_page(
+    release: sf.Release, data: str, output: str, *, classes: int | None, full: bool, device: str | None
+) -> None:
+    """Write the page and the figures that compare the images with real ones: exact, so only for the owner."""
+    from sfumato.data.io.files import write_owned
+    from sfumato.data.io.images import are_images, read_images
+    from sfumato.frontier import evaluate_images
+    from sfumato.releases.save import owner_file
+
+    real = read_images(data, classes) if are_images(data) else sf.datasets.mnist(full=full)
+    with progress_bar("Comparing images") as progress:
+        found = evaluate_images(real, release, device=device or "cpu", progress=progress)
+    page = owner_file(output, ".html")
+    sf.write_report(found, page, title=f"{Path(output).name}: real beside synthetic images")
+    write_owned(owner_file(output), found.to_dict())
+    secret = "" if release.provenance.more["public"] else ": it is for you alone, do not publish it"
+    echo(f"Real images beside synthetic ones are in {Path(output).with_name(page.name)}{secret}", err=True)
+
+
+def _print_notes(release: sf.Release, what: str, output: str) -> None:
+    """Say on stderr what to know, what was charged, and where everything is."""
     if release.note:
         echo(f"{release.note[:1].upper()}{release.note[1:]}", err=True)
     if release.details["charged"]:
         echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
-    elif not is_public:
+    elif not release.provenance.more["public"]:
         echo("This data has no ledger: nothing was charged.", err=True)
-    echo(f"The rows and the report are in {output}", err=True)
-    if evaluation is not None:
-        own = Path(output).with_name(owner_file(output, ".html").name)
-        secret = "" if is_public else ": it is for you alone, do not publish it"
-        echo(f"How near they come to the original is in {own}{secret}", err=True)
-    elif not isinstance(table, str) and table.is_lazy:
-        echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
-    if not release.private:
-        echo(NOT_PRIVATE, err=True)
+    echo(f"The {what} and the report are in {output}", err=True)
 
 
 def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifiers: list[str], keep: list[str]) -> Any:
@@ -194,33 +400,11 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifie
         if any((*reading.values(), *public.values(), identifiers, keep)):
             raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
         return data
-    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.TABLES)).startswith("did you mean"):
+    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table = declared_table(data, reading, public, identifiers)
-    for name in keep:
-        _ = table.schema[name]
-    _refuse_names(table, keep)
     warn_if_people_repeat(table)
     return table
-
-
-def _refuse_names(table: sf.Table, keep: list[str]) -> None:
-    """Refuse undeclared columns that name people or hold free text, before anything is paid for."""
-    from sfumato.data.suggest import against_release, facts_of
-
-    open_ = [
-        one.name
-        for one in table.schema.columns
-        if one.role is not sf.Role.IDENTIFIER and one.domain is None and one.bounds is None and one.name not in keep
-    ]
-    rows = table.sample(_SAMPLE, open_) if open_ else table
-    for name in open_:
-        reason = against_release(facts_of(rows, rows.schema[name])) if name in rows.schema.names else ""
-        if reason:
-            raise ColumnError(
-                f"column '{name}' cannot be made up: {reason}",
-                hint=f"leave it out with --identifiers '{name}'; or declare its domain or bounds, or --keep '{name}'",
-            )
 
 
 def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
@@ -229,7 +413,7 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     A table that stays where it is is not fetched for this, and of a large one some rows are enough.
     """
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
-    if original.is_lazy:
+    if _stays(original):
         return {}, None
     if original.rows > _COMPARED:
         original = original.sample(_COMPARED, release.table.schema.names)
@@ -242,12 +426,21 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     return {**means, "columns": distances.by_column}, found
 
 
-def _print(release: sf.Release, name: str, utility: dict[str, Any]) -> None:
-    echo(style(f"{release.rows:,} rows like those of {name}, made up by the method '{release.method}'", bold=True))
+def _stays(table: sf.Table) -> bool:
+    """Return whether the rows are in a database or in Spark."""
+    from sfumato.data.io.source import File
+
+    return table.is_lazy and not isinstance(table.source, File)
+
+
+def _print(release: sf.Release, what: str, name: str, utility: dict[str, Any]) -> None:
+    echo(style(f"{release.rows:,} {what} like those of {name}, made up by the method '{release.method}'", bold=True))
     for promise in release.guarantees:
         echo(f"{'guarantee':<22} {promise}")
-    echo(f"{'spent':<22} epsilon {release.spent.epsilon:.4g}")
-    for one in release.plan.purchases:
+    if not release.guarantees:
+        echo(f"{'guarantee':<22} none")
+    echo(f"{'spent':<22} epsilon {'infinite' if release.plan is None else f'{release.spent.epsilon:.4g}'}")
+    for one in release.plan.purchases if release.plan is not None else ():
         echo(f"  {printable(one.name):<20} {100 * one.share:5.1f} %  {one.event}")
     if "mean_of_columns" in utility:
         pairs = utility["mean_of_pairs"]

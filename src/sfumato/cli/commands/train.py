@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from sfumato.cli.options import (
     print_json,
     public_options,
     reading_options,
+    recipe_file,
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, style
@@ -118,13 +118,18 @@ class _Samples(click.ParamType[float]):
 @click.option(
     "--classes", metavar="A,B", help="The classes of the target, if they are public; otherwise epsilon pays for them."
 )
+@click.option(
+    "--views",
+    type=Number(is_whole=True, least=0),
+    help="scattering-linear: random views of each image; fewer take less time, 0 trains a network.  [default: 4]",
+)
 @click.option("--epochs", type=Number(), help="Networks: how often each record is used, on average.")
 @click.option("--batch-size", type=Number(is_whole=True), help="Networks: the average number of records in a step.")
 @click.option("--clip", type=Number(), metavar="C", help="Networks: the largest norm of a record's gradient.")
 @click.option("--learning-rate", type=Number(), metavar="R", help="Networks: the length of a step.")
 @click.option("--momentum", type=Number(), metavar="M", help="Networks: the weight of earlier steps.")
 @click.option("--noise-multiplier", type=_Noise(), help="Networks: fix the noise instead of epsilon.")
-@click.option("--device", metavar="NAME", help="Networks: cpu or cuda.")
+@click.option("--device", metavar="NAME", help="Networks, scattering-linear: cpu or cuda.")
 @click.option(
     "--seed", type=click.INT, metavar="N", help="The seed of the initial weights, not of the noise.  [default: 0]"
 )
@@ -230,7 +235,7 @@ def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any]
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
     stored, schema = dict[str, Any](), sf.Schema([])
     if recipe is not None:
-        loaded = sf.data.Recipe.load(_recipe(recipe))
+        loaded = sf.data.Recipe.load(recipe_file(recipe, _STUDIES))
         if loaded.command != "train":
             raise OptionError(f"the recipe '{recipe}' is not for train", hint="'sfumato train' writes one")
         stored, schema = dict(loaded.options), loaded.schema
@@ -273,12 +278,6 @@ def _is_published(epochs: Any, notes: Any, title: Any = "", **others: Any) -> bo
     rows = isinstance(epochs, list) and all(isinstance(one, dict) and type(one.get("epoch")) is int for one in epochs)
     texts = isinstance(notes, list) and all(isinstance(one, str) for one in (*notes, title))
     return rows and texts and not others
-
-
-def _recipe(name: str) -> Path:
-    """Return the file of a recipe, or of a built-in one of that name."""
-    built_in = Path(str(files("sfumato").joinpath(_STUDIES, f"{name}.toml")))
-    return built_in if built_in.is_file() and not Path(name).exists() else Path(name)
 
 
 def _check_privacy(asked: dict[str, Any]) -> None:

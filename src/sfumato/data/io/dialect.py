@@ -3,6 +3,9 @@
 Values from the file get their original texts back, which keeps trailing zeros and date formats; new values are
 written in the notation of their column. The output must mean the same when it is read without any option: a column,
 or a file, for which that fails is written in program notation.
+
+If the rows must not decide how the file is read (`File.inferred` is False, as for private functions), they do not
+decide how others are written either: only what is declared and the header count.
 """
 
 from __future__ import annotations
@@ -64,17 +67,21 @@ def write_as_read(frame: pl.DataFrame, file: File, path: str | Path, *, escape_f
         separator = "\t"
     elif max(SEPARATORS, key=separator.join(frame.columns).count) != separator:  # it would not be detected
         separator = ","
-    known = [name for name in frame.columns if name in text.cells and text.cells[name].meaning in _FORMATTED]
-    with file.reading():
-        originals = text.scan().select(map(column, known)).collect(optimizations=EVERY_FIELD)
-    columns = _columns(frame, text, originals, separator)
+    if file.inferred:
+        known = [name for name in frame.columns if name in text.cells and text.cells[name].meaning in _FORMATTED]
+        with file.reading():
+            originals = text.scan().select(map(column, known)).collect(optimizations=EVERY_FIELD)
+        columns = _columns(frame, text, originals, separator)
+    else:
+        columns = _columns(frame, text, None, separator)
     if columns is None:  # where semicolons separate fields, a point may separate thousands
         separator, columns = ",", [_to_texts(values) for values in frame]
     texts = pl.DataFrame(columns)
     if escape_formulas:
         refuse_typed(path, format_of(Path(path)))
         texts = escape_cells(texts.lazy()).collect()
-    _write(texts, Path(path), text, separator, _numbers(frame))
+    style = _Format.of(text) if file.inferred else _Format.of_header(text)
+    _write(texts, Path(path), text, separator, _numbers(frame), style)
 
 
 def escape_file(path: str | Path) -> None:
@@ -85,20 +92,28 @@ def escape_file(path: str | Path) -> None:
         numbers, text = _numbers(file.read()), file.text
         rows = text.without_blank_lines(text.scan()).select(map(column, text.names))
         texts = rows.collect(optimizations=EVERY_FIELD)
-    _write(escape_cells(texts.lazy()).collect(), Path(path), text, text.separator, numbers)
+    _write(escape_cells(texts.lazy()).collect(), Path(path), text, text.separator, numbers, _Format.of(text))
 
 
 def _numbers(frame: pl.DataFrame) -> list[str]:
     return [values.name for values in frame if values.dtype.is_numeric()]
 
 
-def _columns(frame: pl.DataFrame, text: TextFile, originals: pl.DataFrame, separator: str) -> list[pl.Series] | None:
-    """Return the columns as texts that read back as the same values; None if that is impossible."""
+def _columns(
+    frame: pl.DataFrame, text: TextFile, originals: pl.DataFrame | None, separator: str
+) -> list[pl.Series] | None:
+    """Return the columns as texts that read back as the same values; None if that is impossible.
+
+    Without the original texts, what is declared about the file decides how they are written.
+    """
     conventions = Conventions(semicolons=separator == ";")
     columns = []
     for values in frame:
-        known = values.name in originals.columns
-        texts = _original_texts(values, text, originals[values.name]) if known else _to_texts(values)
+        known = originals is not None and values.name in originals.columns
+        if originals is None:
+            texts = _to_texts(text.conventions.write(values))
+        else:
+            texts = _original_texts(values, text, originals[values.name]) if known else _to_texts(values)
         is_sure = known and text.cells[values.name].is_plain and not conventions.semicolons
         if not is_sure and not _reads_back(texts, values, conventions):
             texts = _to_texts(values)
@@ -145,9 +160,10 @@ def _reads_back(texts: pl.Series, values: pl.Series, conventions: Conventions) -
     return read.dtype == values.dtype and bool(read.equals(values))
 
 
-def _write(texts: pl.DataFrame, path: Path, text: TextFile, separator: str, numbers: Sequence[str]) -> None:
+def _write(
+    texts: pl.DataFrame, path: Path, text: TextFile, separator: str, numbers: Sequence[str], style: _Format
+) -> None:
     """Write texts with the quotes, line ends and encoding of a file."""
-    style = _Format.of(text)
     lines = io.BytesIO()
     header = pl.DataFrame([pl.Series(name, [name]) for name in texts.columns])
     unquoted = set(numbers) if style.quotes is _Quotes.TEXTS else set()
@@ -191,6 +207,14 @@ class _Format:
     quotes: _Quotes = _Quotes.NEEDED
     line_end: str = "\n"
     mark: bytes = b""
+
+    @classmethod
+    def of_header(cls, text: TextFile) -> _Format:
+        """Return the line end and byte order mark of the header, which is public; quotes where they are needed."""
+        with text.path.open("rb") as file:
+            first = file.readline(_BEGINNING)
+        mark = codecs.BOM_UTF8 if first.startswith(codecs.BOM_UTF8) else b""
+        return cls(_Quotes.NEEDED, "\r\n" if first.endswith(b"\r\n") else "\n", mark)
 
     @classmethod
     def of(cls, text: TextFile) -> _Format:

@@ -15,9 +15,10 @@ import polars.selectors as cs
 
 from sfumato.errors import ColumnError, OptionError
 
-__all__ = ["escape_cells", "refuse_typed"]
+__all__ = ["escape_cells", "refuse_typed", "unescaped"]
 
 _FORMULA = r"^'*[=+\-@\t\r\n＝＋－＠]"
+_ESCAPED = r"^'+[=+\-@\t\r\n＝＋－＠]"
 _NUMBER = r"^[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -38,6 +39,17 @@ def escape_cells(lazy: pl.LazyFrame) -> pl.LazyFrame:
     text = texts.cast(pl.String)
     formula = text.str.contains(_FORMULA) & ~text.str.contains(_NUMBER)
     return lazy.with_columns(pl.when(formula).then(pl.lit("'") + text).otherwise(text).name.keep())
+
+
+def unescaped(texts: pl.Series) -> pl.Series:
+    """Return texts without the apostrophe that `escape_cells` puts before a formula.
+
+    Examples
+    --------
+    >>> unescaped(pl.Series(["'=1+1", "''=1+1", "-5", "'t Hooft", None])).to_list()
+    ['=1+1', "'=1+1", '-5', "'t Hooft", None]
+    """
+    return texts.str.slice(1).zip_with(texts.str.contains(_ESCAPED), texts)
 
 
 def refuse_typed(path: str | Path, kind: str) -> None:

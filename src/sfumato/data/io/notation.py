@@ -21,6 +21,7 @@ from sfumato.errors import OptionError
 __all__ = ["PLAIN", "Cells", "Conventions", "Meaning", "Notation", "find_cells", "is_just_text"]
 
 _ORDERS = {"dmy": ("d", "m", "Y"), "mdy": ("m", "d", "Y"), "ymd": ("Y", "m", "d")}
+_USUAL = {"dmy": "%d.%m.%Y", "mdy": "%m/%d/%Y", "ymd": "%Y-%m-%d"}
 _DIRECTIVES = set("YymdbBHIMSpfTRF")
 _TIMES = ("H", "I", "M", "S", "p", "f", "T", "R")
 _GROUPINGS = ("", ".", ",", " ", "'")
@@ -211,6 +212,29 @@ class Conventions:
         for notation in self._declared():
             texts = notation.normalize(texts)
         return texts
+
+    def write(self, values: pl.Series) -> pl.Series:
+        """Write numbers and dates in the declared notation; leave other values unchanged.
+
+        Of several date formats, the first that fits is used; an order stands for its most common format.
+
+        Examples
+        --------
+        >>> Conventions(",", ("dmy",)).write(pl.Series([3.5])).to_list()
+        ['3,5']
+        >>> Conventions(dates=("dmy",)).write(pl.Series([datetime.date(1980, 12, 31)])).to_list()
+        ['31.12.1980']
+        """
+        if values.dtype.is_float():
+            return Notation(self.decimal or ".").format(values)
+        if isinstance(values.dtype, pl.Date | pl.Datetime):
+            time = isinstance(values.dtype, pl.Datetime)
+            for one in self.dates:
+                day = _USUAL.get(one)
+                notation = Notation(dates=_for_polars(one) if day is None else f"{day} %H:%M:%S" if time else day)
+                if notation.has_time == time:
+                    return notation.format(values)
+        return values
 
     def _declared(self) -> Iterator[Notation]:
         if self.decimal is not None:

@@ -113,7 +113,7 @@ class File(DataSource):
             raise OptionError(f"'{self.path}' is a DuckDB database", hint="read it with sf.read and table=...")
         if self.encoding is not None:
             check_encoding(self.encoding)
-        _ = self._conventions  # reports a mistake now
+        _ = self.conventions  # reports a mistake now
 
     @cached_property
     def format(self) -> str:
@@ -135,12 +135,13 @@ class File(DataSource):
                 separator,
                 self.encoding,
                 self.na,
-                conventions=self._conventions,
+                conventions=self.conventions,
                 compression=compression_of(self.path),
             )
 
     @property
-    def _conventions(self) -> Conventions:
+    def conventions(self) -> Conventions:
+        """What is declared about the notation of numbers and dates."""
         return Conventions(self.decimal, self.dates, self.inferred)
 
     def types(self) -> dict[str, pl.DataType]:

@@ -44,7 +44,7 @@ from sfumato.learners.gradients.clipping import (
 )
 from sfumato.learners.options import Optimization, Privacy, Speed
 
-__all__ = ["Report", "Trainer"]
+__all__ = ["Report", "Trainer", "device_of"]
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
 _MOST_REPORTS = 50  # a run of more epochs is charged, scored and saved every few epochs
@@ -143,7 +143,7 @@ class Trainer:
         self.precision = None if speed.precision is None else getattr(torch, speed.precision)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.processes = Distributed() if speed.distributed else SingleProcess()
-        self.device = _device(speed.device)
+        self.device = device_of(speed.device)
         if self.private:
             check(module)
         self.module = module.to(self.device)
@@ -505,7 +505,7 @@ class Trainer:
         return fastest_memory_format(self.module, like.to(self.device), private=self.private)
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     """Return a device, or raise an `OptionError` if it does not exist."""
     try:
         return torch.zeros(0, device=name).device

@@ -22,12 +22,15 @@ from sfumato.learners.estimators.moments import (
     noisy_moments,
     spread,
 )
-from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
+from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share, on_grid
 
 __all__ = [
     "PrivateGaussianMixture",
     "PrivateKMeans",
+    "kmeans_shares",
     "log_densities",
+    "nearest_centres",
+    "noisy_centres",
     "positive_definite",
     "responsibilities",
     "split_the_largest",
@@ -77,23 +80,11 @@ class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
 
     def _shares(self, columns: int) -> Mapping[str, Share]:
         whole("the number of clusters", self.n_clusters)
-        rounds = whole("the number of rounds", self.rounds)
-        # This ratio of sums to counts minimises the error of a mean, for centres spread over the bounds.
-        more = math.sqrt(3 * columns)
-        return {
-            "counts": Share(rounds + 1, 1.0),
-            "means": Share(rounds + 1, more),
-            "covariances": Share(1, more / (rounds + 1)),
-        }
+        return kmeans_shares(whole("the number of rounds", self.rounds), columns)
 
     def _learn(self, columns: Columns, target: None, sums: NoisySums) -> None:
         x = self.features_.matrix(columns)
-        centres = self._first(x, sums)
-        for _ in range(self.rounds):
-            own = _distances(x, centres).argmin(axis=1)
-            roots = (own[:, None] == np.arange(self.n_clusters)).astype(np.float64)
-            counts, clear, means = noisy_means(x, roots, sums)
-            centres = _beside_the_largest(np.where(clear[:, None], means, centres), counts, clear)
+        centres = noisy_centres(x, self.n_clusters, self.rounds, sums)
         self.cluster_centers_ = self._middle + centres * self._half
         self.__dict__.pop("labels_", None)  # from an earlier fit
         if not self.is_private:
@@ -121,10 +112,65 @@ class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    def _first(self, x: Floats, sums: NoisySums) -> Floats:
-        everyone = noisy_moments(x, np.ones((len(x), 1)), sums, Covariance.DIAG)
-        wide = np.sqrt(np.clip(everyone.covariances, 1e-4, 1.0))
-        return np.clip(everyone.means + wide * spread(self.n_clusters, x.shape[1])[0], -1.0, 1.0)
+
+def kmeans_shares(rounds: int, columns: int) -> Mapping[str, Share]:
+    """Return the kinds of sums that `noisy_centres` asks for, and the worth of each.
+
+    Examples
+    --------
+    >>> {name: one.times for name, one in kmeans_shares(5, 3).items()}
+    {'counts': 6, 'means': 6, 'covariances': 1}
+    """
+    # This ratio of sums to counts minimises the error of a mean, for centres spread over the bounds.
+    more = math.sqrt(3 * columns)
+    return {
+        "counts": Share(rounds + 1, 1.0),
+        "means": Share(rounds + 1, more),
+        "covariances": Share(1, more / (rounds + 1)),
+    }
+
+
+def noisy_centres(x: Floats, count: int, rounds: int, sums: NoisySums, *, ball: bool = False) -> Floats:
+    """Return the centres of k-means from noisy counts and sums.
+
+    Parameters
+    ----------
+    x : array
+        A row per record, in [-1, 1], and in a ``ball`` of norm at most 1.
+    count, rounds : int
+        The number of centres, and how often they move.
+    sums : NoisySums
+        With the shares of `kmeans_shares`.
+
+    Examples
+    --------
+    >>> from sfumato.budget.noise import Source
+    >>> x = np.repeat([[-0.5], [0.7]], 400, axis=0)
+    >>> found = noisy_centres(x, 2, 5, NoisySums(kmeans_shares(5, 1), 1.0, Source(insecure_seed=1)))
+    >>> sorted(found.round(1).ravel().tolist())
+    [-0.5, 0.7]
+    """
+    everyone = noisy_moments(x, np.ones((len(x), 1)), sums, Covariance.DIAG, ball=ball)
+    wide = np.sqrt(np.clip(everyone.covariances, 1e-4, 1.0))
+    centres = np.clip(everyone.means + wide * spread(count, x.shape[1])[0], -1.0, 1.0)
+    for _ in range(rounds):
+        roots = (nearest_centres(x, centres)[:, None] == np.arange(count)).astype(np.float64)
+        counts, clear, means = noisy_means(x, roots, sums, ball=ball)
+        centres = _beside_the_largest(np.where(clear[:, None], means, centres), counts, clear)
+    return centres
+
+
+def nearest_centres(x: Floats, centres: Floats) -> Ints:
+    """Return the index of the nearest centre of each record.
+
+    On the grid all products are exact, so the centre of a record does not depend on other records beside it.
+
+    Examples
+    --------
+    >>> nearest_centres(np.array([[0.1], [0.9]]), np.array([[1.0], [0.0]])).tolist()
+    [1, 0]
+    """
+    return _distances(on_grid(x), on_grid(centres)).argmin(axis=1)
 
 
 def _distances(x: Floats, centres: Floats) -> Floats:

@@ -103,7 +103,7 @@ class PrivateClassifier(Network, Classifier):
     -----
     The defaults are for tables of tens of thousands of records and about a hundred columns: they were chosen by
     cross-validation on the training part of Adult, for epsilon 1. For images, set a batch size and few epochs; for
-    "scattering-linear", use the settings of `sfumato train`: ``batch_size=None, clip=0.1, schedule="constant",
+    "scattering-linear", use those of `sfumato train --views 0`: ``batch_size=None, clip=0.1, schedule="constant",
     epochs=None, learning_rate=None``.
 
     Examples

@@ -171,11 +171,14 @@ def _in_batches(
     result = torch.empty((len(every), *((math.prod(shape),) if finish else shape)), device=every.device)
     for start in range(0, len(every), size):
         batch = every[start : start + size]
+        if start and len(batch) < size:  # all batches of one size, by which libraries choose the order of additions
+            batch = functional.pad(batch, (0, 0, 0, 0, 0, size - len(batch)))
         values = batch.float() / 255 if batch.dtype == torch.uint8 else batch.float()
         if not values.isfinite().all():
             raise InputError("images must contain finite numbers only")
         coefficients = bank.transform(values)
-        result[start : start + size] = finish(coefficients) if finish else coefficients
+        made = finish(coefficients) if finish else coefficients
+        result[start : start + size] = made[: len(every) - start]
         if progress is not None:
             progress(min(1.0, (start + size) / len(every)))
     return result

@@ -22,9 +22,26 @@ class Model:
     regressor: str | None = None
     network: bool = False
     """Whether it is a torch network, trained in epochs."""
+    images: bool = False
+    """Whether it is for images only, but not a network."""
+    as_network: Model | None = None
+    """Another form of the model: a network, which ``views=0`` asks for."""
     private: Mapping[str, Any] = field(default_factory=dict)
     ordinary: Mapping[str, Any] = field(default_factory=dict)
     """Default parameters with and without privacy, chosen on training rows only."""
+
+    def form(self, options: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+        """Return the form of the model that the options ask for, and the options of its estimator.
+
+        Examples
+        --------
+        >>> model, options = IMAGE_MODELS["scattering-linear"].form({"views": 0, "epochs": 5})
+        >>> model.classifier, options
+        ('PrivateClassifier', {'epochs': 5})
+        """
+        if self.as_network is None or options.get("views") != 0:
+            return self, dict(options)
+        return self.as_network, {name: value for name, value in options.items() if name != "views"}
 
     def make(self, *, regression: bool, **parameters: Any) -> Any:
         """Return a new estimator, not fitted."""
@@ -56,6 +73,19 @@ def _images(name: str, rate: float, ordinary: float, schedule: str = "cosine") -
     return _network(name, private, {**common, "learning_rate": ordinary, "momentum": 0.9})
 
 
+def _scattering(name: str) -> Model:
+    private = {  # full batches; `networks.scattering` chooses the number of steps and the learning rate
+        "batch_size": None,
+        "epochs": None,
+        "clip": 0.1,
+        "learning_rate": None,
+        "momentum": 0.9,
+        "schedule": "constant",
+    }
+    network = _network(name, private, {"batch_size": 256, "epochs": 20, "learning_rate": 0.1, "momentum": 0.9})
+    return Model(name, "PrivateScatteringClassifier", images=True, as_network=network)
+
+
 _MNIST = (0.1307, 0.3081)  # the mean and the standard deviation of its pixels, which are published
 
 TABLE_MODELS = {
@@ -69,18 +99,7 @@ TABLE_MODELS = {
 IMAGE_MODELS = {
     "cnn": _images("cnn", 2.0, 0.1),
     "resnet18": _images("resnet18", 1.5, 0.01, "linear"),
-    "scattering-linear": _network(
-        "scattering-linear",
-        {  # full batches; `networks.schedule` chooses the number of steps and the learning rate
-            "batch_size": None,
-            "epochs": None,
-            "clip": 0.1,
-            "learning_rate": None,
-            "momentum": 0.9,
-            "schedule": "constant",
-        },
-        {"batch_size": 256, "epochs": 20, "learning_rate": 0.1, "momentum": 0.9},
-    ),
+    "scattering-linear": _scattering("scattering-linear"),
     "mlp": _images("mlp", 1.0, 0.1),
     "logistic": _images("logistic", 2.0, 0.1),
 }

@@ -12,7 +12,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -261,7 +261,12 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
         kind = _estimator(plain["estimator"])
         names = set(kind().get_params(deep=False))
         names -= {*_NEVER}  # a path from an untrusted file is neither read nor written
-        parameters = {name: value for name, value in plain["parameters"].items() if name in names and value is not None}
+        optional = {one.name for one in fields(kind) if "None" in str(one.type)}  # else None is what cannot be stored
+        parameters = {
+            name: value
+            for name, value in plain["parameters"].items()
+            if name in names and (value is not None or name in optional)
+        }
         if parameters.get("epsilon") == "inf":
             parameters["epsilon"] = math.inf
         if module is not None:

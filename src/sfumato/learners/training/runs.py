@@ -362,7 +362,8 @@ def _maps(model: Any, image: Bytes) -> dict[str, tuple[Bytes, ...]]:
     import torch
     from torch import nn
 
-    layers = [one for one in model.module_.modules() if isinstance(one, nn.Conv2d)][:_LAYERS]
+    module = getattr(model, "module_", nn.Identity())
+    layers = [one for one in module.modules() if isinstance(one, nn.Conv2d)][:_LAYERS]
     caught: dict[int, Any] = {}
 
     def catch(at: int) -> Any:

@@ -30,7 +30,6 @@ from sfumato.learners.options import Split
 
 __all__ = ["Material", "coins_below", "coins_of", "key_of", "material_of", "new_key", "records_of"]
 
-TARGETS = {"adult": "income"}  # where the schema gives the target another role
 KEY_BYTES = 32
 Coins = NDArray[np.uint64]
 Records = NDArray[np.uint8]
@@ -133,7 +132,7 @@ def material_of(
         raise OptionError("'full' and a data root are for mnist")
     built_in = named and data in datasets.TABLES
     if built_in:
-        table, name, target = datasets.TABLES[data](), data, target or TARGETS.get(data)
+        table, name, target = datasets.TABLES[data](), data, target or datasets.TARGETS.get(data)
     else:
         table = Table.of(data if not isinstance(data, str | Path) else read(data, inferred=False)).as_declared()
         name = table.origin.name if table.origin else "table"
@@ -179,8 +178,8 @@ def _table(name: str, table: Table, target: str | None, split: Split, public: bo
     if chosen not in table.schema.names:
         raise ColumnError(f"there is no column '{chosen}' to predict", hint=did_you_mean(chosen, table.schema.names))
     frame = table.to_polars()
-    official = public and name == "adult" and "split" in frame.columns
-    left_out = [*table.schema.identifiers, *(["split"] if official else [])]
+    official = public and name == "adult" and datasets.SPLIT in frame.columns
+    left_out = [*table.schema.identifiers, *([datasets.SPLIT] if official else [])]
     kept = [column for column in table.schema.names if column not in left_out]
     if split.test is not None:
         parts = [frame, _given(table, split.test, kept)]
@@ -190,7 +189,7 @@ def _table(name: str, table: Table, target: str | None, split: Split, public: bo
         tests = coins_below(all_coins[:, 0], split.holdout)
         how = f"{split.holdout:.0%} of the rows, each by a coin of its own"
         if official:
-            tests, how = (frame["split"] == "test").to_numpy(), "the official test rows"
+            tests, how = (frame[datasets.SPLIT] == "test").to_numpy(), "the official test rows"
         parts, coins = [frame.filter(~tests), frame.filter(tests)], [all_coins[~tests], all_coins[tests]]
     if not len(parts[0]):
         raise InputError("the table has too few rows to hold some out", hint="hold out fewer, or give test rows")

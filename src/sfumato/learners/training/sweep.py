@@ -36,6 +36,7 @@ from sfumato.learners.training.split import Material, key_of, material_of
 
 __all__ = ["Asked", "epsilons_of", "run_recipe", "train"]
 
+_OR_NETWORK = ", or train it as a network with --views 0"
 _PUBLIC_HISTORY = ("epoch", "step", "epsilon")
 
 Watch = Callable[[str, Any], None]
@@ -182,15 +183,15 @@ def train(
     material = material_of(data if schema is None else _declared(data, schema), target=target, split=split, key=key)
     material = material.with_target_type(regression=regression)
     model = model or best_model(material.train.shape[1:] if material.are_images else None)
-    kind = model_of(model, images=material.are_images)
     parameters = {name: value for name, value in options.items() if value is not None and name != "ordinary"}
+    kind, its_own = model_of(model, images=material.are_images).form(parameters)
     ordinary = options.get("ordinary") or {}
     ledger, test_ledger = _ledgers(ledger, material, split, asked)
     rows = material.public_rows if privacy.rows is None else privacy.rows
     common = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
     common |= _declared_target(material, regression, parameters.get("classes"), tested=split.test is not None)
-    common |= {"seed": split.seed, "rows": rows} if kind.network else {}
-    estimators = [_estimator(kind, one, regression, {**common, **parameters}, ordinary) for one in asked]
+    common |= {"seed": split.seed, "rows": rows} if kind.network or kind.images else {}
+    estimators = [_estimator(kind, one, regression, {**common, **its_own}, ordinary) for one in asked]
     settings: dict[str, Any] = {}
     if kept is not None:
         own = {**parameters, **{f"ordinary {name}": value for name, value in ordinary.items()}}
@@ -267,7 +268,8 @@ def _estimator(
     if asked.noise_multiplier is not None:
         if not kind.network:
             raise OptionError(
-                f"a noise multiplier is for networks, but '{kind.name}' is not a network", hint="give epsilon"
+                f"a noise multiplier is for networks, but '{kind.name}' is not a network",
+                hint=f"give epsilon{_OR_NETWORK if kind.as_network else ''}",
             )
         own["noise_multiplier"] = asked.noise_multiplier
     else:
@@ -276,7 +278,10 @@ def _estimator(
         return kind.make(regression=regression, **own)
     except TypeError as error:
         unknown = str(error).rpartition("argument '")[2].rstrip("'")
-        raise OptionError(f"the model '{kind.name}' has no option '{unknown}'", hint="leave it out") from None
+        raise OptionError(
+            f"the model '{kind.name}' has no option '{unknown}'",
+            hint=f"leave it out{_OR_NETWORK if kind.as_network else ''}",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -318,17 +323,20 @@ class _Sweep:
 
     def _train(self, asked: Asked, estimator: Any, at: int) -> tuple[Run, Any]:
         material, watch, progress, count = self.material, self.watch, self.progress, len(self.asked)
+        part = None if progress is None else lambda share: progress((at + share) / count)
         began = time.monotonic()
+        if self.folder is not None and (self.kind.network or self.kind.images):
+            estimator.set_params(checkpoint=checkpoint_of(self.folder / asked.name))
         if self.kind.network:
-            if self.folder is not None:
-                estimator.set_params(checkpoint=checkpoint_of(self.folder / asked.name))
             estimator.fit(
                 material.train,
                 material.train_target,
                 validation=(material.test, material.test_target) if _is_usable(material.test_target) else None,
-                progress=None if progress is None else lambda share: progress((at + share) / count),
+                progress=part,
                 report=None if watch is None else lambda report: watch(asked.label, report),
             )
+        elif self.kind.images:
+            estimator.fit(material.train, material.train_target, progress=part)
         else:
             estimator.fit(material.train, material.train_target)
         cost = estimator.to_dict()

@@ -152,7 +152,8 @@ def _belongs(folder: Path, certificate: Certificate, model: Mapping[str, Any]) -
     if not model:
         return
     method, estimator = certificate.method, model.get("estimator")
-    kinds = [kind for kind in (TABLE_MODELS.get(method), IMAGE_MODELS.get(method)) if kind is not None]
+    named = [kind for kind in (TABLE_MODELS.get(method), IMAGE_MODELS.get(method)) if kind is not None]
+    kinds = [form for kind in named for form in (kind, kind.as_network) if form is not None]
     fits = any(
         estimator in (kind.classifier, kind.regressor)
         and (not kind.network or model["parameters"].get("model") == method)

@@ -16,8 +16,8 @@ from sfumato.attacks.base import GUESSING, RATES, AttackResult
 from sfumato.attacks.report import AttackReport
 from sfumato.attacks.statistics import FALSE_POSITIVES_NEEDED
 from sfumato.report.charts.lines import Axis, Line, line_chart
+from sfumato.report.charts.pictures import data_uri
 from sfumato.report.charts.plot import interval_bars
-from sfumato.report.model.figures import data_uri
 from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, percent, words
 

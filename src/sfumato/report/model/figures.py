@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import math
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +13,7 @@ from numpy.typing import NDArray
 from sfumato.learners.training.runs import Pictures
 from sfumato.measures.assessment import SMALLEST_SHOWN
 from sfumato.report.charts.lines import Axis, Line, line_chart
+from sfumato.report.charts.pictures import data_uri, tiled
 from sfumato.report.charts.plot import bar_pairs, heat_map, legend
 from sfumato.report.model.outcome import Outcome, PrivacyCost, known
 from sfumato.report.summarise import count, share
@@ -25,13 +23,10 @@ __all__ = [
     "Figure",
     "charts_of",
     "confusion_matrices",
-    "data_uri",
     "layers_of",
     "noise_of",
-    "png",
     "recalls_of",
     "roc_of",
-    "tiled",
 ]
 
 MOST_CLASSES = 12  # in a readable matrix
@@ -226,49 +221,3 @@ def layers_of(pictures: Pictures | None, runs: Sequence[Outcome]) -> list[tuple[
                 layers.setdefault(layer, []).append(Figure(one.label + left_out, sheet, alt, 24.0))
     image = Figure("", data_uri(pictures.shown), "The input image", 6.0)
     return [("The image", [image]), *layers.items()]
-
-
-def png(image: NDArray[np.uint8]) -> bytes:
-    """Return a grey image, a byte per pixel, as a PNG file (ISO/IEC 15948).
-
-    Examples
-    --------
-    >>> png(np.zeros((2, 3), dtype=np.uint8))[1:4]
-    b'PNG'
-    """
-    height, width = image.shape
-    # Every line begins with the number of its filter: 0 for none.
-    lines = np.pad(np.asarray(image, dtype=np.uint8), ((0, 0), (1, 0)))
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)  # 8 bits, grey, not interlaced
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
-
-
-def data_uri(image: NDArray[np.uint8]) -> str:
-    """Return a grey image as a data URI, so the page needs no other file.
-
-    Examples
-    --------
-    >>> data_uri(np.zeros((2, 3), dtype=np.uint8))[:30]
-    'data:image/png;base64,iVBORw0K'
-    """
-    return "data:image/png;base64," + base64.b64encode(png(image)).decode()
-
-
-def tiled(images: Sequence[NDArray[np.uint8]], columns: int, *, gap: int = 1) -> NDArray[np.uint8]:
-    """Arrange images of one size on a white sheet with this many columns.
-
-    Examples
-    --------
-    >>> tiled([np.zeros((2, 2), dtype=np.uint8)] * 3, columns=2).shape
-    (5, 5)
-    """
-    height, width = images[0].shape
-    rows = -(-len(images) // columns)
-    sheet = np.full((rows * (height + gap) - gap, columns * (width + gap) - gap), 255, dtype=np.uint8)
-    for position, image in enumerate(images):
-        top, left = (height + gap) * (position // columns), (width + gap) * (position % columns)
-        sheet[top : top + height, left : left + width] = image
-    return sheet

@@ -7,7 +7,6 @@ written to a file and from which rows are drawn for free.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,24 @@ from numpy.typing import NDArray
 from sfumato._repr import Discreet
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
+from sfumato.synthesizers.state import State
 
-__all__ = ["Axis", "Batch", "Model", "Recoding", "Records", "Rows", "State", "Stored", "Synthesizer", "split"]
+__all__ = [
+    "Axis",
+    "Batch",
+    "Mask",
+    "Model",
+    "Recoding",
+    "Records",
+    "Rows",
+    "Sampler",
+    "Synthesizer",
+    "refuse_impossible",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _BATCH = 2**20
 
@@ -163,74 +175,26 @@ class Rows(Discreet, Records):
             yield Batch(tuple(one[part] for one in self.codes), None if self.weights is None else self.weights[part])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class State:
-    """What a model consists of: plain settings, and arrays of noisy numbers."""
+class Sampler(ABC):
+    """Draws rows."""
 
-    settings: Mapping[str, Any]
-    arrays: Mapping[str, NDArray[Any]]
+    @property
+    def at_once(self) -> int:
+        """How many rows cost about as much as a single one, so that drawing fewer at a time is a waste."""
+        return 1
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Stored:
-    """A state that somebody wrote to a file: every number is checked when it is taken out.
-
-    Examples
-    --------
-    >>> stored = Stored(State({"rows": 5}, {"counts": np.array([1.0, 4.0])}))
-    >>> stored.whole("rows", 0, 10), stored.array("counts", (2,), least=0.0).tolist()
-    (5, [1.0, 4.0])
-    """
-
-    state: State
-
-    def number(self, name: str, least: float, most: float) -> float:
-        """Return a number between two others."""
-        found = self.state.settings.get(name)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
-            raise InputError(f"the generator's '{name}' must be a number from {least:g} to {most:g}")
-        return float(found)
-
-    def whole(self, name: str, least: int, most: int) -> int:
-        """Return a whole number between two others."""
-        found = self.number(name, least, most)
-        if found != int(found):
-            raise InputError(f"the generator's '{name}' must be a whole number")
-        return int(found)
-
-    def sizes(self, name: str, length: int) -> list[int]:
-        """Return a list of positive whole numbers."""
-        found = self.state.settings.get(name)
-        if not isinstance(found, list) or len(found) != length:
-            raise InputError(f"the generator's '{name}' must be a list of {length} numbers")
-        if not all(isinstance(one, int) and not isinstance(one, bool) and 0 < one <= 2**20 for one in found):
-            raise InputError(f"the generator's '{name}' must be a list of whole numbers above 0")
-        return found
-
-    def array(
-        self, name: str, shape: tuple[int, ...], *, kind: str = "f", least: float = -math.inf, most: float = math.inf
-    ) -> NDArray[Any]:
-        """Return an array of a shape whose numbers are finite, of a kind (f or i), and between two others."""
-        found = self.state.arrays.get(name)
-        if found is None or found.shape != shape or found.dtype.kind != kind:
-            raise InputError(f"the generator's array '{name}' must have the shape {shape}")
-        if found.size and not (np.isfinite(found).all() and least <= found.min() and found.max() <= most):
-            raise InputError(f"the generator's array '{name}' must be of finite numbers from {least:g} to {most:g}")
-        return found
+    @abstractmethod
+    def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
+        """Return the codes of new rows, one array per column."""
 
 
-def split(flat: NDArray[Any], sizes: Sequence[int]) -> list[NDArray[Any]]:
-    """Return an array in parts of these sizes.
-
-    Examples
-    --------
-    >>> [one.tolist() for one in split(np.arange(5), [2, 3])]
-    [[0, 1], [2, 3, 4]]
-    """
-    return np.split(flat, np.cumsum(sizes)[:-1]) if len(sizes) else []
+def refuse_impossible(chance: float) -> None:
+    """Raise an error if no row can meet what is given, by the noisy numbers of a model."""
+    if not chance > 0:
+        raise InputError("the generator draws no row that meets what is asked", hint="relax the condition")
 
 
-class Model(ABC):
+class Model(Sampler):
     """What a synthesizer has learned: noisy numbers, from which rows are drawn for free."""
 
     @property
@@ -243,14 +207,13 @@ class Model(ABC):
         """The noise multipliers that the state implies, by kind of sum; they must be those that were paid for."""
         return {}
 
-    @property
-    def at_once(self) -> int:
-        """How many rows cost about as much as a single one, so that drawing fewer at a time is a waste."""
-        return 1
+    def given(self, allowed: Mapping[int, Mask]) -> Sampler | None:
+        """Return what draws rows whose codes are among those allowed, by position of the column.
 
-    @abstractmethod
-    def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
-        """Return the codes of new rows, one array per column."""
+        Its rows are distributed as those rows of the model that meet the condition. None if the model cannot draw them
+        directly: rows must then be drawn until enough of them meet it.
+        """
+        return None
 
     @abstractmethod
     def to_state(self) -> State:

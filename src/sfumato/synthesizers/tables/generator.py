@@ -8,7 +8,6 @@ takes memory and time in proportion to their size.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,9 +22,10 @@ import sfumato
 from sfumato._repr import Discreet, named
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.differential_privacy import DifferentialPrivacy
-from sfumato.data.certificate import MOST_BYTES, Certificate, is_regular_file, read_plain
-from sfumato.data.claim import DAMAGED, Claim, quote, reason_of
+from sfumato.data.certificate import Certificate, is_regular_file
+from sfumato.data.claim import DAMAGED, Claim, reason_of
 from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.formulas import unescaped
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Artifact, Layout, Provenance, Release
 from sfumato.data.schema import Role, Schema
@@ -34,24 +34,27 @@ from sfumato.data.validate import real, whole
 from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
-from sfumato.synthesizers.tables.base import Model, State, Synthesizer
-from sfumato.synthesizers.tables.catalogue import method_of, parameters_of
-from sfumato.synthesizers.tables.constraints import Constraints, draw_rows
-from sfumato.synthesizers.tables.description import Described
-from sfumato.synthesizers.tables.domain import Domain
-from sfumato.synthesizers.tables.plan import Plan, plan_of
+from sfumato.synthesizers.catalogue import parameters_of
+from sfumato.synthesizers.plan import derived
+from sfumato.synthesizers.state import State
+from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
+from sfumato.synthesizers.tables.base import Model, Synthesizer
+from sfumato.synthesizers.tables.columns.constraints import Constraints, draw_rows
+from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.domain import Domain
+from sfumato.synthesizers.tables.methods.catalogue import method_of
+from sfumato.synthesizers.tables.plan import TablePlan, plan_of
 
-__all__ = ["ARRAYS", "FACTS", "MOST_ROWS", "Generator", "drawn_schema", "like"]
+__all__ = ["MOST_ROWS", "Generator", "drawn_schema", "like"]
 
-FACTS, ARRAYS = "generator.json", "generator.safetensors"
 MOST_ROWS = 10**9
 """The most rows that are drawn at once."""
 _FORMAT = 1
 _FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
 _EMPTY = 0.95  # the share of missing values of a column that is worth a note
 _KEYS = {
-    "format", "method", "parameters", "domain", "bought", "scans", "epsilon", "delta", "noise", "private", "plan",
-    "settings", "sfumato",
+    "format", "method", "parameters", "domain", "bought", "scans", "escaped", "epsilon", "delta", "noise", "private",
+    "plan", "settings", "sfumato",
 }  # fmt: skip
 
 
@@ -69,6 +72,7 @@ class Generator(Artifact, Discreet):
     declared : the declared schema
     private : False if the noise came from a given seed
     scans : whether the method could read the records, not only count them
+    escaped : whether formulas among the texts of the stored rows have an apostrophe before them
     library : the kind of frame that `sample` returns: polars, pandas or pyarrow
 
     Examples
@@ -88,10 +92,11 @@ class Generator(Artifact, Discreet):
     domain: Domain
     model: Model
     method: Synthesizer
-    plan: Plan
+    plan: TablePlan
     declared: Schema
     private: bool
     scans: bool = True
+    escaped: bool = False
     library: str = "polars"
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else the recipe says."""
@@ -158,9 +163,13 @@ class Generator(Artifact, Discreet):
         )
 
     @property
+    def hidden(self) -> float:
+        """The number of rows with a value below which it is lost in the noise: two deviations of its count, at best."""
+        return 2 * self.plan.noise * math.sqrt(self.columns)
+
+    @property
     def _about_noise(self) -> str:
-        total = max(self.model.total or 0.0, 1.0)
-        hidden = 2 * self.plan.noise * math.sqrt(self.columns)  # two deviations of each count of a value, at best
+        total, hidden = max(self.model.total or 0.0, 1.0), self.hidden
         if self.model.total is None or hidden <= _FREQUENT * total:
             return ""
         enough = self.epsilon * hidden / (_FREQUENT * total)
@@ -189,7 +198,7 @@ class Generator(Artifact, Discreet):
         return {
             **self._terms,
             "target": self.target,
-            "relation": self.spent.relation.value,
+            "relation": self.plan.relation.value,
             "seed": self.options.get("seed"),
             "events": [one.to_dict() for one in self.plan.events],
         }
@@ -212,8 +221,9 @@ class Generator(Artifact, Discreet):
         ----------
         rows : int
         given : mapping or str, optional
-            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Rows are drawn until
-            enough of them meet it, so a rare condition takes longer.
+            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Conditions on single
+            columns are drawn directly by the methods tree, aim and independent, however rare they are; otherwise rows
+            are drawn until enough of them meet it, and a rare condition takes longer.
         seed : int, optional
 
         Returns
@@ -277,6 +287,7 @@ class Generator(Artifact, Discreet):
             **self._terms,
             "domain": self.domain.to_dict(),
             "bought": {name: list(what) for name, what in self.plan.bought.items()},
+            "escaped": self.escaped,
             "plan": self.plan.to_dict(),
             "settings": dict(state.settings),
             "sfumato": sfumato.__version__,
@@ -284,35 +295,37 @@ class Generator(Artifact, Discreet):
         return plain, {name: np.ascontiguousarray(one) for name, one in state.arrays.items()}
 
     def write_into(
-        self, folder: Path, guarantees: tuple[Guarantee, ...], *, origin: Path | None = None, **options: Any
+        self,
+        folder: Path,
+        guarantees: tuple[Guarantee, ...],
+        *,
+        origin: Path | None = None,
+        escape_formulas: bool = False,
+        **options: Any,
     ) -> tuple[str, Self]:
         """Write the generator and the drawn rows."""
-        from safetensors.numpy import save
-
-        plain, arrays = self.stored_form()
-        text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
-        if len(text.encode()) > MOST_BYTES:
-            raise InputError(
-                f"the description of the columns would be larger than {MOST_BYTES:,} bytes",
-                hint="leave out columns with very many categories",
-            )
-        (folder / FACTS).write_text(text, encoding="utf-8")
-        (folder / ARRAYS).write_bytes(save(arrays))
-        data, written = LoadedTable(self.table, None, {}).write_into(folder, (), origin=origin, **options)
-        return data, replace(self, table=written.table)
+        escaped = replace(self, escaped=escape_formulas)
+        write_stored(folder, *escaped.stored_form(), hint="leave out columns with very many categories")
+        data, _ = LoadedTable(self.table, None, {}).write_into(
+            folder, (), origin=origin, escape_formulas=escape_formulas, **options
+        )
+        stored = _stored_rows(folder / data, self.table.schema, escaped=escape_formulas)
+        return data, replace(escaped, table=stored)
 
     @classmethod
     def read(cls, folder: Path, certificate: Certificate) -> Generator:
         """Read the generator of a release, ready to draw from."""
         if not is_regular_file(folder / certificate.data):
             raise FileError(f"'{certificate.data}' is missing, or not a regular file")
-        plain = _read_facts(folder / FACTS)
+        plain = read_facts(folder / FACTS, _KEYS, format=_FORMAT)
         arrays = read_arrays(folder / ARRAYS)
         try:
-            domain = _domain(plain["domain"])
+            domain, escaped = _domain(plain["domain"]), _truth(plain["escaped"])
             method = method_of(plain["method"], plain["parameters"])
             return cls(
-                table=Table(read(folder / certificate.data).source, drawn_schema(certificate.schema, domain)),
+                table=_stored_rows(
+                    folder / certificate.data, drawn_schema(certificate.schema, domain), escaped=escaped
+                ),
                 domain=domain,
                 model=method.model.from_state(domain.axes, domain.label, State(plain["settings"], arrays)),
                 method=method,
@@ -320,6 +333,7 @@ class Generator(Artifact, Discreet):
                 declared=certificate.schema,
                 private=_truth(plain["private"]),
                 scans=_truth(plain["scans"]),
+                escaped=escaped,
                 options={"seed": certificate.parameters.get("seed")},
             )
         except (SfumatoError, *DAMAGED) as error:
@@ -356,21 +370,13 @@ def drawn_schema(declared: Schema, domain: Domain) -> Schema:
     return Schema(known[name] for name in domain.names if name in known)
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
-    if not is_regular_file(path):
-        raise FileError(f"'{path.parent}' does not hold a generator: there is no {FACTS}")
-    plain = read_plain(path)
-    if not isinstance(plain, dict) or "format" not in plain:
-        raise FileError(f"'{path}' is not a generator of Sfumato")
-    if plain["format"] != _FORMAT:
-        made = str(plain.get("sfumato"))[:20]
-        raise FileError(
-            f"'{path}' has format {quote(plain['format'])}, but this version of Sfumato reads format {_FORMAT}",
-            hint=f"it was written by Sfumato {made}",
-        )
-    if plain.keys() != _KEYS:
-        raise FileError(f"'{path}': {quote(', '.join(sorted(plain.keys() ^ _KEYS)))} is missing or unknown")
-    return plain
+def _stored_rows(path: Path, schema: Schema, *, escaped: bool) -> Table:
+    """Return the drawn rows of a folder; texts that were escaped for spreadsheets are as they were drawn."""
+    table = Table(read(path).source, schema)
+    if not escaped:
+        return table
+    frame = table.to_polars()
+    return Table(frame.with_columns(unescaped(one) for one in frame if one.dtype == pl.String), schema)
 
 
 def _domain(plain: Mapping[str, Any]) -> Domain:
@@ -384,7 +390,7 @@ def _domain(plain: Mapping[str, Any]) -> Domain:
     return domain
 
 
-def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Plan:
+def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> TablePlan:
     """Return the plan that follows from the method, the columns and the noise."""
     bought = plain["bought"]
     if not isinstance(bought, dict) or not bought.keys() <= {one.name for one in domain.codings}:
@@ -395,10 +401,10 @@ def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Plan
         raise InputError("of a column its domain, bounds or decimals are bought")
     described = [Described.before(one, bought.get(one.name, ())) for one in domain.codings]
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
-    return plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise)
+    return derived(plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise))
 
 
 def _truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InputError("'private' and 'scans' must be true or false")
+        raise InputError("'private', 'scans' and 'escaped' must be true or false")
     return value

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
 from sfumato.data import datasets
+from sfumato.data.io.source import File
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
 from sfumato.data.schema import Column, Kind, Role, Schema
@@ -22,19 +23,19 @@ from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
 from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
 from sfumato.synthesizers.tables.base import Synthesizer
-from sfumato.synthesizers.tables.catalogue import method_of
-from sfumato.synthesizers.tables.conditions import given_condition
-from sfumato.synthesizers.tables.constraints import Constraint, Constraints, draw_rows
-from sfumato.synthesizers.tables.description import Described, Description
+from sfumato.synthesizers.tables.columns.conditions import given_condition
+from sfumato.synthesizers.tables.columns.constraints import Constraint, Constraints, draw_rows
+from sfumato.synthesizers.tables.columns.description import Described, Description
+from sfumato.synthesizers.tables.columns.naming import refuse_names
 from sfumato.synthesizers.tables.engine_records import describe_elsewhere
+from sfumato.synthesizers.tables.file_records import describe_file
 from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
+from sfumato.synthesizers.tables.methods.catalogue import method_of
 from sfumato.synthesizers.tables.plan import plan_of
 
 __all__ = ["run_recipe", "synthesize"]
 
 _ROWS = 10_000  # drawn by a model that does not know how many records there were
-_SPLIT = "split"  # of Adult: which rows are for training; it says nothing about the people
-_TARGETS = {"adult": "income"}  # where the schema gives the target another role
 
 
 def synthesize(
@@ -49,6 +50,7 @@ def synthesize(
     constraints: Sequence[str | Mapping[str, Any] | Constraint] | None = None,
     weights: str | None = None,
     given: Any = None,
+    keep: Sequence[str] = (),
     declared_only: bool = False,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     seed: int | None = None,
@@ -84,6 +86,9 @@ def synthesize(
         relative to that bound.
     given : mapping or str, optional
         What the rows that are drawn now must meet, see `Generator.sample`. All records are learned from.
+    keep : sequence of str
+        Columns to make up although their names or values look like names of people or free text. Without it, such a
+        column raises an error if it is undeclared. The error is for you: it depends on the rows.
     declared_only : bool
         Whether to raise an error instead of buying.
     ledger : Ledger or path, optional
@@ -122,9 +127,16 @@ def synthesize(
     is_public = isinstance(table, str) and table in datasets.TABLES and not Path(table).exists()
     condition = None if given is None else given_condition(given)
     given = _table(table, schema, is_public)
-    wanted = target if target is not None else given.schema.target or (_TARGETS.get(str(table)) if is_public else None)
-    every = describe_elsewhere(given, buy_decimals=not declared_only) or Description.of(
-        given, buy_decimals=not declared_only
+    kept = _kept(keep, given)
+    if not is_public:
+        refuse_names(given, kept)
+    usual = datasets.TARGETS.get(str(table)) if is_public else None
+    wanted = target if target is not None else given.schema.target or usual
+    buys = not declared_only
+    every = (
+        describe_elsewhere(given, buy_decimals=buys)
+        or describe_file(given, buy_decimals=buys)
+        or Description.of(given, buy_decimals=buys)
     )
     every = every.without(given.schema.identifiers)
     check_delta(delta, every.rows)
@@ -160,12 +172,12 @@ def synthesize(
         how = "spent" if book is None else "charged"
         raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
     report(0.8)
-    declared = _declared(given, wanted, rules)
+    declared = _declared(given, wanted, rules, kept)
     library = _library(given)
     frame = like(domain.decode(codes), library)
     report(1.0)
     generator = Generator(
-        table=Table(frame, drawn_schema(declared, domain)),
+        table=Table(frame, drawn_schema(declared, domain), layout=_layout(given)),
         domain=domain,
         model=model,
         method=chosen,
@@ -217,18 +229,16 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
     if is_public:
         if schema is not None:
             raise OptionError(f"'{given}' is built in: what is public of it is known", hint="leave out the schema")
-        table = datasets.TABLES[given]()
-        kept = [one for one in table.schema.columns if one.name != _SPLIT]
-        return Table(table.to_polars().select(one.name for one in kept), Schema(kept))
+        return datasets.without_split(datasets.TABLES[given]())
     if isinstance(given, str) and not Path(given).exists() and "://" not in given:
-        close = did_you_mean(given, datasets.TABLES)
+        close = did_you_mean(given, datasets.BUILT_IN)
         if close.startswith("did you mean"):
             raise OptionError(f"there is no file '{given}'", hint=close)
     data = read(given, inferred=False) if isinstance(given, str | Path) else given
     return Table.of(data, schema=schema).as_declared()
 
 
-def _weights(name: str | None, every: Description) -> tuple[NDArray[np.float64] | None, Description]:
+def _weights(name: str | None, every: Description) -> tuple[Any, Description]:
     """Return the weights of the records, and the description without them."""
     if name is None:
         return None, every
@@ -273,8 +283,16 @@ def _ledger(given: Ledger | str | Path | Literal[False] | None, table: Table) ->
     return Ledger.find(table) if given is None else Ledger.of(table, given)
 
 
-def _declared(table: Table, target: str | None, rules: Constraints) -> Schema:
-    """Return what is declared of the columns, with no roles but identifiers and the target."""
+def _kept(keep: Sequence[str], table: Table) -> frozenset[str]:
+    """Return the columns that are made up on purpose."""
+    if isinstance(keep, str):
+        raise OptionError("'keep' must be a list of columns, got a text", hint=f"keep=['{keep[:40]}']")
+    return frozenset(table.schema[name].name for name in keep)
+
+
+def _declared(table: Table, target: str | None, rules: Constraints, kept: Collection[str]) -> Schema:
+    """Return what is declared of the columns, with no roles but identifiers, kept columns and the target."""
+    roles = {one: one for one in (Role.IDENTIFIER, Role.KEPT)}
     columns = (
         Column(
             name=one.name,
@@ -282,11 +300,17 @@ def _declared(table: Table, target: str | None, rules: Constraints) -> Schema:
             domain=one.domain,
             bounds=one.bounds,
             step=one.step,
-            role=Role.IDENTIFIER if one.role is Role.IDENTIFIER else Role.OTHER,
+            role=roles.get(one.role, Role.KEPT if one.name in kept else Role.OTHER),
         )
         for one in table.schema.columns
     )
     return Schema(columns, rules.texts).with_roles(target=target)
+
+
+def _layout(table: Table) -> File | None:
+    """Return the text file in whose declared format the rows are written, if they came from one."""
+    file = table.file
+    return None if file is None or not file.is_text else replace(file, inferred=False)
 
 
 def _library(table: Table) -> str:

@@ -17,21 +17,26 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sfumato.budget.differential_privacy import DifferentialPrivacy, bounded_epsilon, read_events
+from sfumato.budget.differential_privacy import read_events
 from sfumato.budget.noise import Source
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
 from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.io.formulas import unescaped
+from sfumato.data.io.source import File, column
+from sfumato.data.io.text import TextFile
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Role
 from sfumato.errors import InputError, SfumatoError
 from sfumato.learners.estimators.features import as_numbers, texts_in
 from sfumato.learners.training.released_model import read_arrays
-from sfumato.synthesizers.tables.catalogue import parameters_of
-from sfumato.synthesizers.tables.constraints import Determines
-from sfumato.synthesizers.tables.description import Described
-from sfumato.synthesizers.tables.domain import Coding, Computed, Values
-from sfumato.synthesizers.tables.generator import ARRAYS, FACTS, Generator
+from sfumato.synthesizers.catalogue import parameters_of
+from sfumato.synthesizers.stored import ARRAYS, FACTS
+from sfumato.synthesizers.tables.columns.constraints import Determines
+from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.domain import Coding, Computed, Values
+from sfumato.synthesizers.tables.generator import Generator
+from sfumato.synthesizers.verification import keeps_its_promise, nothing_else, number_is_private, same_terms
 
 __all__ = ["rows_in_domain", "verify_generator"]
 
@@ -51,87 +56,32 @@ def verify_generator(folder: Path, certificate: Certificate) -> Iterator[Claim]:
         yield Claim(claim, False, reason_of(error))
         return
     yield Claim(claim, True, f"method {found.method.name}, {found.columns} columns")
-    yield from _nothing_else(found, plain, arrays)
+    yield from nothing_else(found, plain, arrays)
     derived = [one.to_dict() for one in found.plan.events]
     same = same_plain(certificate.parameters["events"], derived)
     yield Claim("its events follow from its method, columns and noise", same, f"{len(derived)} purchases")
     yield _noise_in_state(found)
-    yield from _promise(found, certificate, events)
-    yield _same_terms(found, certificate)
+    yield from keeps_its_promise(found, certificate, events)
+    yield same_terms(found, certificate)
     yield _columns(found, certificate)
     yield _recipe(folder, found, certificate)
     yield from _rows(folder, found, certificate)
-    yield from _source(certificate)
+    yield from number_is_private(certificate)
     yield Claim.unchecked("its noise was drawn as described, and from the data", "the noisy numbers do not show it")
-
-
-def _nothing_else(found: Generator, plain: dict[str, Any], arrays: dict[str, Any]) -> Iterator[Claim]:
-    """Check that the files hold what the generator would write, and nothing else."""
-    own, own_arrays = found.stored_form()
-    others = [name for name in own if name != "sfumato" and not same_plain(plain[name], own[name])]
-    others += [
-        name
-        for name in {*arrays, *own_arrays}
-        if name not in arrays
-        or name not in own_arrays
-        or arrays[name].dtype != own_arrays[name].dtype
-        or not np.array_equal(arrays[name], own_arrays[name])
-    ]
-    found_here = f"other {quote(', '.join(sorted(others)))}" if others else "nothing else"
-    yield Claim(f"{FACTS} and {ARRAYS} hold the generator alone", not others, found_here)
-    yield Claim.unchecked(f"{FACTS}: sfumato", "only the maker of the release knows")
 
 
 def _noise_in_state(found: Generator) -> Claim:
     """Compare the noise that the state implies with the noise of the plan."""
+    claim = "the noise that its state implies is the noise that was paid for"
+    if not found.model.deviations:
+        return Claim.unchecked(claim, f"the state of the method {found.method.name} does not show its noise")
     sums, others = found.plan.sums(Source()), []
     for name, multiplier in found.model.deviations.items():
         paid = sums.multiplier_of(name) if name in sums.shares else math.nan
         if not math.isclose(multiplier, paid, rel_tol=_NOISE):
             others.append(name)
     measured = f"another for {quote(', '.join(others))}" if others else "the same"
-    return Claim("the noise that its state implies is the noise that was paid for", not others, measured)
-
-
-def _promise(found: Generator, certificate: Certificate, events: tuple[Any, ...]) -> Iterator[Claim]:
-    """Recompute epsilon from the events, and compare it with the promise and the claims."""
-    if not found.private or len(certificate.guarantees) != 1:
-        why = f"{len(certificate.guarantees)} are" if found.private else "its noise came from a given seed"
-        yield Claim("one epsilon is guaranteed", False, why)
-        return
-    try:
-        promise = DifferentialPrivacy.from_plain(certificate.guarantees[0])
-        bound = bounded_epsilon(events, promise)
-    except (SfumatoError, *DAMAGED) as error:
-        yield Claim("its events can be accounted for", False, reason_of(error))
-        return
-    same = (promise.epsilon, promise.delta) == (found.epsilon, found.delta)
-    yield Claim(f"the guarantee is that of {FACTS}", same, f"epsilon {found.epsilon:g}, delta {found.delta:g}")
-    claimed = certificate.claims
-    if bound.exact:
-        yield Claim(str(promise), bound.epsilon <= promise.epsilon, _plain(bound.epsilon))
-        held = same_number(claimed.get("epsilon"), _plain(bound.epsilon), precision=1e-6)
-        yield Claim(f"what was spent is epsilon {quote(claimed.get('epsilon'))}", held, _plain(bound.epsilon))
-    else:
-        held_at_all = True if bound.epsilon <= promise.epsilon else None
-        yield Claim(str(promise), held_at_all, _plain(bound.epsilon) if held_at_all else bound.why)
-        yield Claim.unchecked(f"claims.epsilon is {quote(claimed.get('epsilon'))}", bound.why)
-    for name, value in (("delta", promise.delta), ("relation", promise.relation.value)):
-        if claimed.get(name) != value:
-            yield Claim(f"{name} is {quote(claimed.get(name))}", False, value)
-    yield Claim.unchecked("its noise was secret", "no file names a seed, and none can prove that there was none")
-
-
-def _same_terms(found: Generator, certificate: Certificate) -> Claim:
-    """Compare the certificate with what the files of the generator say."""
-    own = {**found.parameters, "seed": certificate.parameters.get("seed")}
-    stated = certificate.parameters
-    others = [name for name in {*own, *stated} if name not in stated or not same_plain(own.get(name), stated[name])]
-    others += [] if certificate.method == found.method.name else ["method"]
-    others += sorted(certificate.claims.keys() - {"rows", *(("epsilon", "delta", "relation") if found.private else ())})
-    others += ["loss"] if certificate.loss else []
-    measured = f"it states other {quote(', '.join(sorted(others)))}" if others else "the same"
-    return Claim(f"the certificate says the same as {FACTS}", not others, measured)
+    return Claim(claim, not others, measured)
 
 
 def _columns(found: Generator, certificate: Certificate) -> Claim:
@@ -226,7 +176,8 @@ def rows_in_domain(path: Path, found: Generator) -> int:
     """Return the number of rows of a file, or raise an error if one of them is not in the domain of a generator."""
     if not is_regular_file(path) or (size := path.stat().st_size) > _MOST_BYTES:
         raise InputError(f"the table is missing, or larger than {_MOST_BYTES:,} bytes")
-    lazy = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
+    text = File(path).text if path.suffix != ".parquet" else None
+    lazy = pl.scan_parquet(path) if text is None else text.without_blank_lines(text.scan())
     if tuple(lazy.collect_schema().names()) != found.domain.names:
         raise InputError("the table has other columns than the generator")
     rows = int(lazy.select(pl.len()).collect().item())
@@ -235,7 +186,9 @@ def rows_in_domain(path: Path, found: Generator) -> int:
     needed = {name for one in found.constraints.items for name in one.columns}
     codes = {}
     for name, coding in found.domain.by_name.items():
-        values = lazy.select(pl.col(name)).collect()[name]
+        values = lazy.select(column(name)).collect()[name]
+        if text is not None:
+            values = _values_of(values, text, coding, escaped=found.escaped)
         if values.dtype.is_nested() or not is_drawn(values, coding):
             raise InputError(f"column '{quote(name)}' has a value that is not in its domain")
         if name in needed:
@@ -246,6 +199,14 @@ def rows_in_domain(path: Path, found: Generator) -> int:
         if (np.array(one.lookup)[codes[one.source]] != codes[one.coding.name]).any():
             raise InputError(f"column '{quote(one.coding.name)}' is not computed from '{quote(one.source)}'")
     return rows
+
+
+def _values_of(texts: pl.Series, text: TextFile, coding: Coding, *, escaped: bool) -> pl.Series:
+    """Return the values of a text file's column: numbers and dates as they are written there, formulas unescaped."""
+    if coding.feature.domain is None:
+        return text.parse(texts)
+    texts = texts.set(texts == "", None)
+    return unescaped(texts) if escaped else texts
 
 
 def is_drawn(values: pl.Series, coding: Coding) -> bool:
@@ -264,18 +225,3 @@ def is_drawn(values: pl.Series, coding: Coding) -> bool:
         return bool((codes < len(coding.feature.domain)).all())
     back, own = (as_numbers(one).to_numpy() for one in (coding.decode(codes), distinct))
     return bool(np.isclose(back, own, rtol=1e-9, atol=1e-9).all())
-
-
-def _source(certificate: Certificate) -> Iterator[Claim]:
-    """Check that the number of records is not stated, which is private unless the data is public."""
-    rows, public = certificate.source.get("rows"), certificate.source.get("public")
-    if rows is not None:
-        claim = f"source.rows is {quote(rows)}"
-        if public is True and type(rows) is int and rows > 0:
-            yield Claim.unchecked(claim, "the data is said to be public")
-        else:
-            yield Claim(claim, False, "the number of records is private")
-
-
-def _plain(value: float) -> Any:
-    return "inf" if value == math.inf else value

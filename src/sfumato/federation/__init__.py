@@ -1,0 +1,1 @@
+"""Learn and count together without pooling: federated training, secure sums, anonymity of a union of tables."""

@@ -1,0 +1,1 @@
+"""Sums over several parties of which nobody sees a summand."""

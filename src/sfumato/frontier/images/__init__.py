@@ -1,0 +1,1 @@
+"""Evaluate synthetic images."""

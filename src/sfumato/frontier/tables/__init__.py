@@ -1,0 +1,1 @@
+"""Evaluate a released or synthetic table."""

@@ -1,0 +1,97 @@
+"""Images as points of a low-dimensional ball: low frequencies, a noisy radius, a noisy principal basis.
+
+The low frequencies of an image (discrete cosine transform) are clipped to a noisy radius and divided by it, so every
+image is a point of the unit ball. The noisy second moment of all points has random-matrix noise: an eigenvalue e is
+shrunk to sqrt(e^2 - noise^2), and what the noise hides is believed to follow a public 1/f spectrum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid, within
+
+__all__ = ["Radius", "find_basis", "find_radius", "in_basis", "points_of", "shrink"]
+
+Floats = NDArray[np.float64]
+
+_BINS = 64  # of norms
+_QUANTILE = 0.9
+
+
+@dataclass(frozen=True)
+class Radius:
+    """The noisy clip radius, and the noisy number of images."""
+
+    radius: float
+    count: float
+
+
+def find_radius(rows: Floats, largest: float, sums: NoisySums) -> Radius:
+    """Return the radius that holds most rows, and their number, from one noisy histogram of norms.
+
+    ``largest`` is the largest norm that an image can have.
+    """
+    norms = np.sqrt(np.square(rows).sum(axis=1))
+    bins = np.clip((norms / largest * _BINS).astype(np.int64), 0, _BINS - 1)
+    noisy = sums("norms", np.bincount(bins, minlength=_BINS), norm=1.0)
+    up = np.cumsum(np.maximum(noisy, 0.0))
+    at = int(np.searchsorted(up, _QUANTILE * up[-1]))
+    return Radius((at + 1) * largest / _BINS, max(float(noisy.sum()), 1.0))
+
+
+def _noisy_moment(name: str, points: Floats, sums: NoisySums) -> Floats:
+    """Return the noisy sum of the outer products of points of the unit ball with themselves.
+
+    Symmetric: the numbers off the diagonal are asked for once, times sqrt(2), so that the norm is that of the matrix.
+    """
+    exact = points.T @ points
+    at = np.triu_indices(len(exact))
+    twice = np.where(at[0] == at[1], 1.0, math.sqrt(2.0))
+    noisy = sums(name, exact[at] * twice, norm=1.0) / twice
+    whole = np.zeros_like(exact)
+    whole[at] = noisy
+    return whole + np.triu(whole, 1).T
+
+
+def points_of(rows: Floats, radius: float) -> Floats:
+    """Return rows as points of the unit ball, on the grid on which their products add up exactly."""
+    return on_grid(within(rows / radius, 1.0))
+
+
+def shrink(moment: Floats, deviation: float) -> tuple[Floats, Floats]:
+    """Return the eigenvalues of a noisy symmetric matrix without the part of the noise, and its eigenvectors.
+
+    The noise has eigenvalues of up to about 2 sqrt(size) deviations (Wigner 1955); a signal below half of that is lost.
+    """
+    values, vectors = np.linalg.eigh(moment)
+    edge = deviation * math.sqrt(len(moment))
+    kept = np.sqrt(np.maximum(np.square(np.maximum(values, 0.0)) - edge**2, 0.0))
+    return kept, vectors
+
+
+def find_basis(points: Floats, prior: Floats, count: float, most: int, sums: NoisySums) -> tuple[Floats, Floats]:
+    """Return a noisy principal basis of points, a row per direction, and the prior variance in each.
+
+    What the noise hides of the second moment goes to the public prior spectrum.
+    """
+    noisy = _noisy_moment("basis", points, sums)
+    deviation = sums.deviation_of("basis", 1.0)
+    values, vectors = shrink(noisy, deviation)
+    lost = max(float(np.trace(noisy)) - float(values.sum()), 0.0)
+    moment = (vectors * values) @ vectors.T + lost * np.diag(prior)
+    values, vectors = np.linalg.eigh(moment)
+    order = np.argsort(-values)[:most]
+    return on_grid(vectors[:, order].T), np.maximum(values[order], 0.0) / count
+
+
+def in_basis(points: Floats, basis: Floats) -> Floats:
+    """Return points on the grid in an orthonormal basis on the grid; the norm does not grow.
+
+    All products and sums are exact, so a point does not depend on others beside it.
+    """
+    return on_grid(within(points @ basis.T, 1.0))

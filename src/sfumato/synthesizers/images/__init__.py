@@ -1,0 +1,1 @@
+"""Synthetic images, drawn from noisy numbers that were learned from labelled images."""
