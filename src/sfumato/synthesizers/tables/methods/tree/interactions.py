@@ -11,7 +11,7 @@ variance v of d within a pair is estimated from all of its cells (empirical Baye
         d = (h e / s^2 - score / v) / (h^2 / s^2 + 1 / v); score += d
 
 Drawn rows are not quite like the records, so a small error is no sign of an interaction: a pair is clearly wrong if its
-errors are larger than chance and an error of 0.1 in the log-odds of every cell explain. The less noise, the nearer the
+errors are larger than chance and an error of 0.2 in the log-odds of every cell explain. The less noise, the nearer the
 model comes to one that has the counts of all such pairs; without them nothing changes.
 
 References: Lou, Caruana, Gehrke and Hooker 2013 (additive models with pairs), Efron and Morris 1973 (empirical Bayes).
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 _SWEEPS = 3
 _CLEAR = 4.0  # deviations by which the squared errors of a pair must be larger than expected
-_DOUBT = 0.1  # the error of the log-odds in a cell that comes from the drawn rows
+_DOUBT = 0.2  # the error of the log-odds in a cell that comes from the drawn rows
 _LARGEST = 1.0  # the largest change of a score in one step
 _WIDEST = 4.0  # the largest variance of a pair's scores
 
