@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.ledger.ledger import Ledger
@@ -239,7 +238,7 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
     return Table.of(data, schema=schema).as_declared()
 
 
-def _weights(name: str | None, every: Description) -> tuple[NDArray[np.float64] | None, Description]:
+def _weights(name: str | None, every: Description) -> tuple[Any, Description]:
     """Return the weights of the records, and the description without them."""
     if name is None:
         return None, every
