@@ -73,6 +73,7 @@ def student(images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: T
     """Train the network and return its accuracy on the test images."""
     torch.manual_seed(seed)
     device = images.device
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # here no sensitivity is at stake
     layers: list[nn.Module] = [
         nn.Conv2d(images.shape[1], 32, 3, padding=1), nn.ReLU(),
         nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -93,6 +94,7 @@ def student(images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: T
             rule.step()
             course.step()
     network.eval()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     with torch.no_grad():
         found = torch.cat([network(part).argmax(1) for part in torch.tensor_split(test, 5)])
     return float((found == truth).double().mean())

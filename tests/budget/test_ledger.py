@@ -65,6 +65,16 @@ def test_equal_content_has_one_ledger_whatever_it_is_in(tmp_path: Path) -> None:
         assert sf.Ledger.of(same).spent == Budget(0.25)
 
 
+def test_a_table_is_not_read_if_no_budget_was_ever_granted(tmp_path: Path) -> None:
+    pl.DataFrame({"a": [1, 2]}).write_parquet(tmp_path / "a.parquet")
+    table = sf.read(tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").unlink()
+    assert sf.Ledger.find(table) is None
+    sf.Ledger.grant(pl.DataFrame({"b": range(2000)}), epsilon=1, delta=1e-4)
+    with pytest.raises(sf.errors.FileError):
+        sf.Ledger.find(table)
+
+
 def test_a_changed_value_or_a_row_more_is_another_data_set() -> None:
     sf.Ledger.grant(PEOPLE, epsilon=1)
     for other in (

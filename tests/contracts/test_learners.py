@@ -59,12 +59,13 @@ SCHEMA = sf.Schema(
 
 
 def found() -> dict[str, type[PrivateEstimator]]:
-    """Every estimator of the learners that is called Private."""
+    """Every estimator of tables among the learners that is called Private; those of images have tests of their own."""
     classes = {}
     for path in sorted(Path(learners.__file__).parent.rglob("*.py")):
         for name in re.findall(r"^class (Private\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE):
             kind = getattr(importlib.import_module(f"sfumato.learners.{path.parent.name}.{path.stem}"), name)
-            if issubclass(kind, PrivateEstimator) and kind is not PrivateEstimator:
+            tables = issubclass(kind, PrivateEstimator) and kind is not PrivateEstimator
+            if tables and get_tags(kind()).input_tags.two_d_array:
                 classes[name] = kind
     return classes
 

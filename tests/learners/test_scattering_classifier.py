@@ -10,6 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.utils import get_tags
 
 import sfumato as sf
 from sfumato.attacks.auditing.mechanisms import mechanism_checks
@@ -177,6 +180,47 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_charged(
     assert [entry["kind"] for entry in ledger.history()] == ["made", "grant"]
 
 
+# --- an interrupted fit ---
+
+
+def charges(ledger: Ledger) -> int:
+    return sum(entry["kind"] == "charge" for entry in ledger.history())
+
+
+def stop(share: float) -> None:
+    if share > 0.5:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("classes", [(0, 1), None], ids=["declared", "bought"])
+def test_an_interrupted_fit_starts_again_without_another_charge(classes: Any, tmp_path: Path) -> None:
+    ledger = Ledger.grant(sf.Table(pl.DataFrame({"image": [1]})), epsilon=8.0, delta=1e-3, path=tmp_path / "ledger")
+    options: dict[str, Any] = {"ledger": ledger, "checkpoint": tmp_path / "check", "classes": classes, "epsilon": 8.0}
+    pixels, labels = images(200)
+    with pytest.raises(KeyboardInterrupt):
+        classifier(**options).fit(pixels, labels, progress=stop)
+    charged = charges(ledger)
+    assert charged == (1 if classes else 2)
+    with pytest.raises(sf.errors.FileError, match="is of a training on other records"):
+        classifier(**options).fit(pixels[1:], labels[1:])
+    model = classifier(**options).fit(pixels, labels)
+    assert model.spent_.epsilon <= 8.0
+    assert charges(ledger) == charged
+    assert not (tmp_path / "check").exists()
+    with pytest.raises(sf.errors.BudgetError):  # the charge paid for one model
+        classifier(**options).fit(pixels, labels)
+
+
+def test_a_fit_that_ends_with_an_error_has_used_its_charge(tmp_path: Path) -> None:
+    ledger = Ledger.grant(sf.Table(pl.DataFrame({"image": [1]})), epsilon=16.0, delta=0.2, path=tmp_path / "ledger")
+    model = classifier(delta=0.05, insecure_seed=1, ledger=ledger, checkpoint=tmp_path / "check")
+    for tries in (1, 2):
+        with pytest.raises(sf.errors.OptionError, match="delta must be below"):  # it names a noisy number
+            model.fit(*images(200))
+        assert charges(ledger) == tries
+        assert not (tmp_path / "check").exists()
+
+
 # --- storing ---
 
 
@@ -233,3 +277,12 @@ def test_an_audit_checks_its_sums() -> None:
     pixels, labels = images(40)
     checks = mechanism_checks(classifier().fit(pixels, labels))
     assert [check.held for check in checks] == [True, True, True]
+
+
+def test_scikit_learn_clones_it_and_validates_it() -> None:
+    pixels, labels = images(60)
+    model = classifier(steps=3, views=1, epsilon=math.inf)
+    assert clone(model).get_params() == model.get_params()
+    assert cross_val_score(model, pixels, labels, cv=2).shape == (2,)
+    tags = get_tags(model)
+    assert (tags.input_tags.two_d_array, tags.input_tags.three_d_array, tags.non_deterministic) == (False, True, False)

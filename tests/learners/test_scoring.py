@@ -209,6 +209,7 @@ def test_no_file_of_a_release_holds_an_exact_score(tmp_path: Path, asked: dict[s
         assert one["scores"]["rows"] == found.rows == len(training.material.test_target)
         exact |= numbers_in([found.loss, found.accuracy, found.auc, found.baseline, one["seconds"]])
         exact |= numbers_in([told[name] for told in one["history"] for name in ("loss", "score", "seconds")])
+    exact = {one for one in exact if len(repr(one)) > 9}  # 93 of 120 is 0.775, and so may be a noisy point of a curve
     assert len(exact) >= 5
     for path in (tmp_path / "out").rglob("*.json"):
         plain = json.loads(path.read_text())

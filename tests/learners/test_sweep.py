@@ -296,7 +296,7 @@ def test_dates_are_classes_too() -> None:
     days = people().with_columns(ill=pl.when(pl.col("ill") == "yes").then(date(2020, 1, 2)).otherwise(date(2021, 1, 2)))
     (run,) = sf.train(days, "naive-bayes", target="ill", epsilon="none").runs
     assert run.scores.accuracy is not None
-    assert run.scores.accuracy > 0.6
+    assert run.scores.accuracy > 0.55  # 0.77 with a deviation of 0.034: six of them
 
 
 def test_images_of_ones_own_are_in_no_report() -> None:

@@ -255,6 +255,8 @@ class Ledger:
         >>> sf.Ledger.find(sf.Table(sf.datasets.nursery().frame.head(5))) is None
         True
         """
+        if not _has_ledgers():
+            return None  # no row needs to be read to know it
         table = _table(data)
         fingerprint, _ = _identity(table)
         target = ledger_path(fingerprint)
@@ -563,6 +565,16 @@ def ledger_path(fingerprint: str) -> Path:
     """
     # The name includes a check value of the key, so that a lost key is noticed.
     return home() / "ledgers" / f"{key_check(user_hmac())}-{fingerprint.rpartition(':')[2]}.ledger"
+
+
+def _has_ledgers() -> bool:
+    """Return whether this user has any ledger."""
+    try:
+        return any(one.suffix == ".ledger" for one in (home() / "ledgers").iterdir())
+    except FileNotFoundError:
+        return False
+    except OSError:  # reported when the ledger is opened
+        return True
 
 
 def _table(data: Any) -> Table:

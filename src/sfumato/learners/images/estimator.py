@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,15 +20,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.budget.accounting.accountant import check_delta
+from sfumato.budget.events import Event
+from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.validate import whole
 from sfumato.errors import InputError, ModelError, OptionError
 from sfumato.learners.dpsgd.trainer import device_of
 from sfumato.learners.estimators.estimator import Classifier
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share, softmax
+from sfumato.learners.estimators.receipt import Receipt
 from sfumato.learners.images.generator import generator_shares, learn_generator
 from sfumato.learners.images.teacher import features_of, learn_teacher
 from sfumato.learners.networks.architectures import ImageInputs
+from sfumato.learners.networks.network import fingerprint_of
 from sfumato.learners.networks.scattering import channels_of
 
 __all__ = ["PrivateScatteringClassifier"]
@@ -35,7 +40,7 @@ __all__ = ["PrivateScatteringClassifier"]
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
-_GRADIENTS = 0.655  # of the budget; together with the generator's worth 1
+_GRADIENTS = 0.75  # of the budget; together with the generator's worth 1
 _SCALES = 2  # of the scattering, by default
 _LARGEST = 2**22  # pixels of the images of a stored model
 _AT_ONCE = 1024  # images predicted at once
@@ -45,7 +50,7 @@ _AT_ONCE = 1024  # images predicted at once
 class PrivateScatteringClassifier(Classifier):
     """A linear classifier of grey images on their scattering features, with differential privacy.
 
-    A third of the budget pays for a noisy generator of each class. Its samples whiten the features of the images, and
+    A quarter of the budget pays for a noisy generator of each class. Its samples whiten the features of the images, and
     cost nothing. The rest pays for softmax regression with noise on the gradients of all images in every step; an
     image's gradient is the mean over random views of it, clipped once. The weights are averaged over the second half
     of the steps.
@@ -67,6 +72,9 @@ class PrivateScatteringClassifier(Classifier):
         "cpu", or "cuda" where there is a GPU.
     seed : int, optional
         The seed of the generator's samples, not of the noise. Without privacy it makes everything reproducible.
+    checkpoint : path, optional
+        A file in which a fit with a ledger notes what it was charged, until it ends. The same fit, interrupted, starts
+        again without another charge.
     epsilon, delta, classes, ledger, insecure_seed
         As for every estimator.
 
@@ -105,6 +113,7 @@ class PrivateScatteringClassifier(Classifier):
     rows: int | None = None
     device: str = "cpu"
     seed: int | None = None
+    checkpoint: str | Path | None = None
 
     _state: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
 
@@ -127,11 +136,33 @@ class PrivateScatteringClassifier(Classifier):
         progress : callable, optional
             Called with the fraction done, from 0 to 1.
         """
-        self._progress = progress
+        receipt = None
+        if self.checkpoint is not None and self.ledger is not None:
+            refuse_unwritable(self.checkpoint)
+            receipt = Receipt(Path(self.checkpoint), fingerprint_of(*self._given(X, y)))
+        self._progress, self._receipt, self._charged = progress, receipt, False
+        self._paid = receipt.read() if receipt else ()
         try:
-            return super().fit(X, y)
-        finally:
-            del self._progress
+            fitted = super().fit(X, y)
+        except Exception:  # not an interruption: an error may name noisy numbers
+            if receipt and self._charged:
+                receipt.remove()
+            raise
+        if receipt:
+            receipt.remove()
+        return fitted
+
+    def _refuse_beyond(self, events: tuple[Event, ...]) -> None:
+        super()._refuse_beyond(events[len(self._paid) :] if events[: len(self._paid)] == self._paid else events)
+
+    def _charge(self, events: tuple[Event, ...], charged: list[Event]) -> None:
+        self._charged = True
+        if self._paid[: len(charged) + len(events)] == (*charged, *events):
+            charged += events
+            return
+        super()._charge(events, charged)
+        if self._receipt:
+            self._receipt.write(charged)
 
     def _shares(self, columns: int) -> Mapping[str, Share]:
         return {**generator_shares(1 - _GRADIENTS), "gradients": Share(self.steps, _GRADIENTS)}
@@ -222,6 +253,13 @@ class PrivateScatteringClassifier(Classifier):
                 f"X has images of shape {given}, but {type(self).__name__} is expecting images of shape {wanted}"
             )
         return images
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.input_tags.string = tags.input_tags.categorical = False
+        tags.non_deterministic = tags.non_deterministic or self.seed is None  # samples and views are random
+        return tags
 
     # --- storing ---
 

@@ -45,7 +45,7 @@ from sfumato.learners.networks.architectures import ARCHITECTURES, Architecture,
 from sfumato.learners.networks.scattering import learning_rate_of, signal_of, signal_of_noise, steps_of
 from sfumato.learners.options import Optimization, Privacy, Speed, grouped
 
-__all__ = ["Network"]
+__all__ = ["Network", "fingerprint_of"]
 
 Floats = NDArray[np.floating[Any]]
 Purchases = Mapping[int, Purchase]
@@ -138,7 +138,7 @@ class Network(PrivateEstimator):
         public = self._described(columns, target)
         how = self._purchases(public)
         self._check_options(how)
-        data = None if self.checkpoint is None or not how else _fingerprint(columns, target)
+        data = None if self.checkpoint is None or not how else fingerprint_of(columns, target)
         stored, charged = self._load_purchases(public, how, data), list[Event]()
         begun = stored is not None or (self.checkpoint is not None and Path(self.checkpoint).exists())
         self._refuse_beyond(() if begun else (*_events(how), *self._plan(how, self._known_rows(columns))))
@@ -549,7 +549,7 @@ def _seeded(seed: int | None) -> Iterator[None]:
         yield
 
 
-def _fingerprint(columns: Columns, target: pl.Series | None) -> str:
+def fingerprint_of(columns: Columns, target: pl.Series | None) -> str:
     """Return a keyed fingerprint of the records."""
     mac = user_hmac()
     for one in (*columns.values, *([] if target is None else [target])):

@@ -325,9 +325,9 @@ class _Sweep:
         material, watch, progress, count = self.material, self.watch, self.progress, len(self.asked)
         part = None if progress is None else lambda share: progress((at + share) / count)
         began = time.monotonic()
+        if self.folder is not None and (self.kind.network or self.kind.images):
+            estimator.set_params(checkpoint=checkpoint_of(self.folder / asked.name))
         if self.kind.network:
-            if self.folder is not None:
-                estimator.set_params(checkpoint=checkpoint_of(self.folder / asked.name))
             estimator.fit(
                 material.train,
                 material.train_target,
