@@ -39,19 +39,31 @@ PATIENTS = """zip,age,sex,disease
 """
 
 
-# The files that take longest, which therefore start first: the workers end at about the same time.
+# The files that take longest, which therefore start first: the workers end at about the same time. Mondrian's
+# kernels are compiled before Spark needs them.
 LONGEST = (
     "tests/engines/test_spark.py",
+    "tests/anonymizers/test_mondrian.py",
     "tests/anonymizers/test_guided.py",
-    "tests/contracts/test_anonymizers.py",
     "tests/anonymizers/test_on_spark.py",
+    "tests/contracts/test_anonymizers.py",
+    "tests/synthesizers/test_engine_records.py",
     "tests/budget/test_query.py",
     "tests/contracts/test_engines.py",
-    "tests/cli/test_release.py",
-    "tests/cli/test_train.py",
-    "tests/contracts/test_learners.py",
-    "tests/budget/test_ledger_processes.py",
     "tests/report/test_browser.py",
+    "tests/contracts/test_learners.py",
+    "tests/cli/test_train.py",
+    "tests/cli/test_release.py",
+    "tests/learners/test_checkpoint.py",
+    "tests/budget/test_statistics.py",
+    "tests/contracts/test_synthesizers.py",
+    "tests/anonymizers/test_model.py",
+    "tests/learners/test_distributed.py",
+    "tests/contracts/test_statistics.py",
+    "tests/contracts/test_promise.py",
+    "tests/budget/test_selection_mechanisms.py",
+    "tests/contracts/test_secrets.py",
+    "tests/budget/test_ledger_processes.py",
 )
 
 

@@ -15,6 +15,7 @@ from sfumato.budget import (
     CoinResponse,
     LocalMechanism,
     NumberResponse,
+    RandomizedResponse,
     Relation,
     Source,
     UnaryResponse,
@@ -33,6 +34,7 @@ EVERY: list[LocalMechanism] = [
     UnaryResponse(epsilon=1.0, domain=DOMAIN),
     NumberResponse(epsilon=1.0, bounds=(0, 10)),
     NumberResponse(epsilon=1.0, delta=1e-5, bounds=(0, 10)),
+    NumberResponse(epsilon=1.0, bounds=(0, 10), missing=True),
 ]
 
 
@@ -81,6 +83,28 @@ class TestEmpiricalEpsilon:
         here, there = (int((response.perturb(np.full(RUNS, value)) >= limit).sum()) for value in (10.0, 0.0))
         assert_epsilon(here, there, RUNS, 1.0, 0.02)
 
+    def test_a_missing_number_and_the_largest(self) -> None:
+        """The worst report: a number beyond the bounds, which is not missing."""
+        response = NumberResponse(epsilon=1.0, bounds=(0, 10), missing=True)
+        here, there = (int((response.perturb(np.full(RUNS, value)) >= 10).sum()) for value in (10.0, math.nan))
+        assert_epsilon(here, there, RUNS, 1.0)
+        gap, number = (int(np.isnan(response.perturb(np.full(RUNS, value))).sum()) for value in (math.nan, 3.0))
+        assert_epsilon(gap, number, RUNS, 0.5)
+
+
+@pytest.mark.parametrize("bounds", [(0, 10), (-3.3, 1e6), (1e15, 1e15 + 2), (0.1, 0.1 + 1e-9)])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
+def test_noise_and_coins_hide_a_missing_number_with_epsilon(bounds: tuple[float, float], epsilon: float) -> None:
+    """In whole steps: from the middle to a bound by the noise, and the rest by the coins."""
+    response = NumberResponse(epsilon=epsilon, bounds=bounds, missing=True)
+    noise = response.noise
+    low, middle, high = (round(one / noise.step) for one in (bounds[0], sum(bounds) / 2, bounds[1]))
+    hidden = Fraction(max(middle - low, high - middle)) * Fraction(noise.step) / Fraction(noise.scale)
+    whole = Fraction(response.coins.epsilon) + hidden
+    assert 0.98 * epsilon < whole <= epsilon
+    assert Fraction(high - low) * Fraction(noise.step) / Fraction(noise.scale) <= epsilon
+    assert response.event == RandomizedResponse(epsilon)
+
 
 class TestEstimators:
     """Right on average, with the standard error that they say."""
@@ -103,6 +127,21 @@ class TestEstimators:
     @pytest.mark.parametrize("delta", [0.0, 1e-5])
     def test_numbers(self, delta: float) -> None:
         self.check(NumberResponse(epsilon=1.0, delta=delta, bounds=(0, 10)), np.linspace(2, 5, PEOPLE), 3.5)
+
+    @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+    def test_numbers_that_may_be_missing(self, share: float) -> None:
+        """The mean is a ratio: its bias is below a third of a standard error, which covers a little too much."""
+        response = NumberResponse(epsilon=4.0, bounds=(0, 10), missing=True)
+        numbers = np.where(np.arange(PEOPLE) < share * PEOPLE, np.nan, np.linspace(2, 5, PEOPLE))
+        reports = [response.perturb(numbers) for _ in range(200)]
+        gaps = [response.estimate_missing(one) for one in reports]
+        assert_mean(np.array([one.value for one in gaps]), share, gaps[0].standard_error)
+        means = [response.estimate(one) for one in reports]
+        error = float(np.median([one.standard_error for one in means]))
+        found = np.array([one.value for one in means])
+        assert abs(np.median(found) - np.nanmean(numbers)) < error * (1 / 3 + 6 * 1.26 / math.sqrt(200))
+        # The deviation of such a percentile is 7 % of it.
+        assert 0.5 * error < np.percentile(np.abs(found - np.median(found)), 68.3) < 1.5 * error
 
 
 def test_with_many_categories_rows_are_more_accurate_than_names() -> None:
@@ -131,6 +170,9 @@ def test_an_estimate_has_an_interval() -> None:
         (lambda: NumberResponse(epsilon=-1.0, bounds=(0, 1)), "epsilon must be"),
         (lambda: CategoryResponse(epsilon=1.0, domain=DOMAIN).perturb(["z"]), "not in the public domain"),
         (lambda: NumberResponse(epsilon=1.0, bounds=(0, 1)).perturb([math.nan]), "missing number"),
+        (lambda: NumberResponse(epsilon=1.0, delta=1e-6, bounds=(0, 1), missing=True), "which needs no delta"),
+        (lambda: NumberResponse(epsilon=1.0, bounds=(0, 1)).estimate_missing([1.0]), "there are no coins"),
+        (lambda: NumberResponse(epsilon=9.0, bounds=(0, 1), missing=True).estimate([math.nan]), "no mean to estimate"),
         (lambda: CoinResponse().perturb([1, 0]), "must be booleans"),
         (lambda: CoinResponse().estimate(np.zeros(0, dtype=bool)), "at least one report"),
         (lambda: UnaryResponse(epsilon=1.0, domain=DOMAIN).estimate([[True]]), "a row of 4"),

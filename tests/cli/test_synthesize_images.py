@@ -87,6 +87,13 @@ def test_what_does_not_fit_images_is_refused_by_name(
     assert not Path("out").exists()
 
 
+def test_what_holds_no_images_is_refused(sfumato: Run) -> None:
+    Path("pngs").mkdir()
+    refused(sfumato("synthesize", "pngs", *ASK), "'pngs' has no IDX file of images")
+    refused(sfumato("synthesize", "mnst", *ASK[2:]), "there is no file 'mnst' (did you mean 'mnist'?)")
+    refused(sfumato("synthesize", "scans.npz", *ASK), "there is no file 'scans.npz'")
+
+
 def test_what_is_for_images_is_refused_for_tables(sfumato: Run) -> None:
     ran = sfumato("synthesize", "nursery", "--classes", "3", "-n", "5", "-o", "out")
     refused(ran, "--classes is for images, and DATA is a table")
@@ -114,6 +121,18 @@ def test_the_page_of_the_owner_is_written_beside_the_folder_on_request(sfumato: 
 
 
 def test_without_a_request_there_is_no_page_of_the_owner(sfumato: Run, scans: str) -> None:
-    assert sfumato("synthesize", scans, *ASK).code == 0
+    assert sfumato("synthesize", scans, *ASK, "--method", "noisy-weights").code == 0
     assert not Path("out.owner.html").exists()
     refused(sfumato("synthesize", "adult", "--private-page", "-o", "rows"), "--private-page is for images")
+
+
+def test_several_epsilons_make_a_release_each_and_pages_that_compare_them(sfumato: Run, scans: str) -> None:
+    ask = ("--epsilon", "1,4", "--method", "auto-encoder", "--private-page")
+    ran = sfumato("synthesize", scans, *ask, *ASK)
+    assert ran.code == 0, ran.err
+    assert sorted(one.name for one in Path("out").iterdir()) == ["epsilon1", "epsilon4", "report.html"]
+    assert sorted(one.name for one in Path("out/epsilon4").iterdir()) == FILES
+    assert "2 generators of synthetic images" in Path("out/report.html").read_text()
+    figures = json.loads(Path("out.owner.json").read_text())
+    assert [(one["name"], one["epsilon"]) for one in figures["sets"]] == [("epsilon1", 1.0), ("epsilon4", 4.0)]
+    assert sfumato("verify", "out/epsilon4").code == 0

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,14 @@ from safetensors.numpy import load_file
 import sfumato as sf
 from sfumato.budget.noise import Source
 from sfumato.errors import InputError
-from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
 from sfumato.synthesizers import METHODS, Aim, AutoEncoderMixture, Copula, Independent, LabelledTree, Synthesizer
 from sfumato.synthesizers.state import State
 from sfumato.synthesizers.tables.base import Rows
 from sfumato.synthesizers.tables.columns.description import record_weights
-from sfumato.synthesizers.tables.columns.domain import Domain
-from tests.forgery import failed
+from tests.forgery import change_json, failed
+from tests.synthesizers.people import UNDATED as SCHEMA
+from tests.synthesizers.people import coded, people
 
 QUICK: dict[str, Synthesizer] = {
     "independent": Independent(),
@@ -40,42 +39,6 @@ QUICK: dict[str, Synthesizer] = {
 }
 """Each method with parameters that make it quick."""
 every = pytest.mark.parametrize("method", QUICK.values(), ids=QUICK)
-
-
-def people(rows: int = 400, seed: int = 0) -> pl.DataFrame:
-    rng = np.random.default_rng(seed)
-    ill = rng.random(rows) < 0.3
-    return pl.DataFrame(
-        {
-            "age": rng.integers(20, 60, rows) + 20 * ill,
-            "pay": np.where(rng.random(rows) < 0.5, 0, rng.integers(0, 90_000, rows)),
-            "sex": np.where(rng.random(rows) < 0.5, "f", "m"),
-            "since": [date(2020, 1, 1 + int(day)) for day in rng.integers(0, 28, rows)],
-            "ill": np.where(ill, "yes", "no"),
-        }
-    )
-
-
-DECLARED = [
-    Feature("age", bounds=(0.0, 99.0)),
-    Feature("pay", bounds=(0.0, 99_999.0)),
-    Feature("sex", domain=("f", "m")),
-    Feature("since", bounds=(18_000.0, 19_000.0)),
-    Feature("ill", domain=("no", "yes")),
-]
-SCHEMA = sf.Schema(
-    [
-        sf.Column(name="age", bounds=(0, 99)),
-        sf.Column(name="pay", bounds=(0, 99_999)),
-        sf.Column(name="sex", domain=("f", "m")),
-        sf.Column(name="ill", domain=("no", "yes"), role="target"),
-    ]
-)
-
-
-def coded(frame: pl.DataFrame) -> Rows:
-    columns = Columns.of(frame)
-    return Domain.of(DECLARED, columns, "ill").encode(columns)
 
 
 def test_the_battery_has_every_method_of_the_registry() -> None:
@@ -232,6 +195,14 @@ def test_a_release_is_saved_loaded_and_verified(method: Synthesizer, tmp_path: P
         assert one.shape == (rows, 4)
         assert one.equals(same)
         assert dict(one.schema) == {"age": pl.Int64, "pay": pl.Int64, "sex": pl.String, "ill": pl.String}
+
+
+@every
+def test_noise_that_is_nearly_zero_or_infinite_does_not_verify(method: Synthesizer, tmp_path: Path) -> None:
+    sf.save(made(method, people(200).drop("since")), tmp_path / "made")
+    for noise in (5e-324, 1e-160, 1e200, 1e300):
+        change_json(tmp_path / "made", "generator.json", lambda plain, one=noise: plain.update(noise=one))
+        assert failed(tmp_path / "made") != []
 
 
 @every

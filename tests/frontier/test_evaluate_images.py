@@ -33,7 +33,7 @@ def bars(count: int, seed: int, size: int = 16, channels: int = 1) -> Arrays:
 def found() -> ImageEvaluation:
     real, other = bars(300, 0), bars(260, 1)
     swapped = other[0], np.array([1, 0, 2])[other[1]]
-    return evaluate_images(real, {"right": other, "swapped": swapped}, test=bars(200, 2), seen=10_000)
+    return evaluate_images(real, {"right": other, "swapped": swapped}, test=bars(200, 2), seen=7000)
 
 
 def test_models_learn_from_synthetic_images_what_these_show(found: ImageEvaluation) -> None:
@@ -74,6 +74,7 @@ def test_copies_are_found_and_new_images_are_not_taken_for_copies(found: ImageEv
     right = found.sets[0].copies
     assert right is not None
     assert (right.identical, right.leaks, found.leaks) == (0, False, False)
+    assert (right.images, right.held_out, right.training) == (260, 200, 300)
     assert right.ratio == pytest.approx(1, abs=0.1)
     real = bars(300, 0)
     copied = evaluate_images(real, (real[0][:100], real[1][:100]), test=bars(200, 2), models=[])

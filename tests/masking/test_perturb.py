@@ -79,6 +79,7 @@ def test_estimates_stay_the_same_through_a_file() -> None:
         "method": "laplace noise",
         "epsilon": 1.0,
         "bounds": [0.0, 100.0],
+        "missing": True,
     }
 
 
@@ -117,10 +118,28 @@ def test_missing_values_are_refused_or_an_answer_of_their_own() -> None:
     with pytest.raises(sf.errors.ColumnError, match="'smokes' has missing values or values outside its domain"):
         sf.perturb(people, ["smokes"], epsilon=1, schema=schema)
     with pytest.raises(sf.errors.ColumnError, match="'age' has missing cells or cells that are not numbers"):
-        sf.perturb(people, ["age"], epsilon=1, schema=schema, missing=True)
+        sf.perturb(people, ["age"], epsilon=1, schema=schema)
     perturbed = sf.perturb(people, ["smokes"], epsilon=1, schema=schema, missing=True)
     shares = {one.value: one for one in perturbed.estimate()}
     assert abs(shares[None].estimate - 0.5) < SIGMAS * shares[None].standard_error
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_missing_numbers_are_hidden_and_counted(suffix: str) -> None:
+    people = pl.DataFrame({"age": ["20", None, "60", "unknown"] * 3000})
+    schema = sf.Schema([SCHEMA["age"]])
+    perturbed = sf.perturb(people, ["age"], epsilon=2, schema=schema, missing=True)
+    assert spent(perturbed.event, 0).epsilon == pytest.approx(2)
+    there = pl.Series([True, False] * 6000)
+    for truth in (True, False):  # neither kind of record tells which it was
+        assert 0 < perturbed.frame["age"].filter(there == truth).null_count() < 6000
+    perturbed.write(f"out.{suffix}")
+    share, mean = sf.masking.PerturbedTable.from_file(f"out.{suffix}").estimate()
+    assert [one.statistic for one in (share, mean)] == ["share", "mean"]
+    assert abs(share.estimate - 0.5) < SIGMAS * share.standard_error
+    assert abs(mean.estimate - 40) < SIGMAS * mean.standard_error
+    again = sf.run(perturbed.recipe, people)
+    assert again.methods == perturbed.methods
 
 
 def test_a_given_seed_makes_records_reproducible_and_not_private() -> None:

@@ -24,7 +24,7 @@ from sfumato.synthesizers.tables.methods.aim import Aim, AimModel
 from sfumato.synthesizers.tables.methods.copula import Copula
 from sfumato.synthesizers.tables.methods.junction import Junction, Measured, draw_along, triangulate
 from sfumato.synthesizers.tables.synthesize import synthesize
-from tests.synthesizers.test_tables import SCHEMA, coded, people
+from tests.synthesizers.people import SCHEMA, UNDATED, coded, people
 
 GRAPHS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda one: one[0] < one[1]), max_size=9)
 
@@ -133,7 +133,7 @@ def test_the_model_stays_within_its_size(columns: int) -> None:
 
 def test_the_whole_cost_is_declared_and_adds_up_to_what_was_asked() -> None:
     frame = people(500).drop("since")
-    schema = sf.Schema(one for one in SCHEMA.columns if one.name != "since")
+    schema = UNDATED
     generator = synthesize(sf.Table(frame, schema=schema), 1.0, method=Aim())
     assert 0.999 < generator.spent.epsilon <= 1.0
     assert [one.name for one in generator.plan.purchases] == ["cells", "values", "choices", "marginals"]
@@ -183,7 +183,7 @@ def test_a_release_is_saved_loaded_and_verified(method: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("rows", [1, 60])
 def test_an_empty_class_a_missing_column_and_a_single_row_are_learned(method: Synthesizer, rows: int) -> None:
     frame = people(rows).drop("since").with_columns(pl.lit("no").alias("ill"), pl.lit(None, pl.Int64).alias("pay"))
-    schema = sf.Schema(one for one in SCHEMA.columns if one.name != "since")
+    schema = UNDATED
     drawn = synthesize(sf.Table(frame, schema=schema), 1.0, method=method).sample(50)
     assert drawn.columns == frame.columns
     assert set(drawn["ill"]) <= {"no", "yes"}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.data.io.database import Database
-from sfumato.errors import ColumnError, OptionError, SfumatoError
+from sfumato.errors import ColumnError, SchemaError, SfumatoError
 from sfumato.synthesizers.tables.base import Recoding
 from sfumato.synthesizers.tables.columns.description import Description
 from sfumato.synthesizers.tables.columns.domain import Domain
@@ -176,13 +176,30 @@ def test_methods_that_only_count_learn_from_a_database(method: Any, tmp_path: Pa
     assert sf.verify(tmp_path / "release").ok
 
 
-def test_a_method_that_reads_records_and_weights_are_refused_in_one_sentence() -> None:
+@everywhere
+def test_weights_are_added_up_everywhere_as_in_memory(place: Any) -> None:
+    put, _ = place
+    rng = np.random.default_rng(5)
+    some = pl.Series([0.0, 0.5, 33.3, 99.0, 120.0, -4.0, None])
+    weights = some.gather(rng.integers(0, len(some), 300))
+    frame = PEOPLE.with_columns(weight=weights)
+    schema = sf.Schema([*KNOWN.columns, sf.Column(name="weight", bounds=(0, 100))])
+    here, there = (
+        sf.synthesize(sf.Table(one, schema), method="independent", weights="weight", **OPTIONS)
+        for one in (frame, put(frame))
+    )
+    assert there.table.frame.equals(here.table.frame)
+    assert "weight" not in there.table.schema.names
+    assert np.array_equal(there.artifact.model.counts[0], here.artifact.model.counts[0])
+
+
+def test_a_method_that_reads_records_and_unbounded_weights_are_refused_in_one_sentence() -> None:
     import duckdb
 
     table = sf.Table(duckdb.from_arrow(PEOPLE.to_arrow()), KNOWN)
     with pytest.raises(SfumatoError, match="read"):
         sf.synthesize(table, method="copula", **OPTIONS)
-    with pytest.raises(OptionError, match="weights"):
+    with pytest.raises(SchemaError, match="the weights 'pay' need a declared upper bound above 0"):
         sf.synthesize(table, weights="pay", **OPTIONS)
     times = sf.Table(duckdb.sql("SELECT TIME '10:00' AS at, 1 AS n"))
     with pytest.raises(ColumnError, match="column 'at' has the type Time, and only numbers"):

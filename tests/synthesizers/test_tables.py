@@ -32,46 +32,10 @@ from sfumato.synthesizers.tables.methods.independent import Independent
 from sfumato.synthesizers.tables.methods.marginals import coarse_groups, onto_simplex
 from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
 from sfumato.synthesizers.tables.synthesize import synthesize
+from tests.synthesizers.people import DECLARED, SCHEMA, UNDATED, coded, people
 
 TINY = AutoEncoderMixture(width=2, hidden=4, components=2, rounds=1, steps=5, rate=0.2)
 METHODS: list[Synthesizer] = [Independent(), Copula(), LabelledTree(pool=2000), Aim(megabytes=0.1), TINY]
-
-
-def people(rows: int = 400, seed: int = 0) -> pl.DataFrame:
-    rng = np.random.default_rng(seed)
-    ill = rng.random(rows) < 0.3
-    return pl.DataFrame(
-        {
-            "age": rng.integers(20, 60, rows) + 20 * ill,
-            "pay": np.where(rng.random(rows) < 0.5, 0, rng.integers(0, 90_000, rows)),
-            "sex": np.where(rng.random(rows) < 0.5, "f", "m"),
-            "since": [date(2020, 1, 1 + int(day)) for day in rng.integers(0, 28, rows)],
-            "ill": np.where(ill, "yes", "no"),
-        }
-    )
-
-
-SCHEMA = sf.Schema(
-    [
-        sf.Column(name="age", bounds=(0, 99)),
-        sf.Column(name="pay", bounds=(0, 99_999)),
-        sf.Column(name="sex", domain=("f", "m")),
-        sf.Column(name="since", kind="date"),
-        sf.Column(name="ill", domain=("no", "yes"), role="target"),
-    ]
-)
-DECLARED = [
-    Feature("age", bounds=(0.0, 99.0)),
-    Feature("pay", bounds=(0.0, 99_999.0)),
-    Feature("sex", domain=("f", "m")),
-    Feature("since", bounds=(18_000.0, 19_000.0)),
-    Feature("ill", domain=("no", "yes")),
-]
-
-
-def coded(frame: pl.DataFrame) -> Rows:
-    columns = Columns.of(frame)
-    return Domain.of(DECLARED, columns, "ill").encode(columns)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 1)), max_size=30))
@@ -179,7 +143,7 @@ def test_the_charges_add_up_to_what_was_asked(tmp_path: Path) -> None:
 
 def test_a_neighbour_changes_neither_plan_nor_declared_domain() -> None:
     frame = people(300).drop("since")
-    schema = sf.Schema(one for one in SCHEMA.columns if one.name != "since")
+    schema = UNDATED
     method = LabelledTree(pool=2000)
     one, other = (synthesize(sf.Table(part, schema=schema), 1.0, method=method) for part in (frame, frame.slice(1)))
     assert one.plan == other.plan

@@ -28,6 +28,7 @@ __all__ = [
     "Command",
     "Names",
     "Number",
+    "Numbers",
     "Setting",
     "check_not_input",
     "check_output",
@@ -173,6 +174,20 @@ class Number(click.ParamType[float]):
             number = value
         check: Callable[..., float] = whole if self.is_whole else real
         return check(param.opts[0] if param else "the number", number, **self.limits)
+
+
+class Numbers(click.ParamType[list[float]]):
+    """Numbers in a range, separated by commas; each once."""
+
+    name = "N,N"
+
+    def __init__(self, **limits: Any) -> None:
+        self.one = Number(**limits)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        """Read the numbers."""
+        parts = [value] if isinstance(value, float | int) else str(value).split(",")
+        return list(dict.fromkeys(self.one.convert(part, param, ctx) for part in parts))
 
 
 class Setting(click.ParamType[tuple[str, Any]]):

@@ -17,7 +17,7 @@ import polars as pl
 
 from sfumato.engines.contingency import TEXTS, Bins, Coded, Decimals, Places, Steps, Unit, has_zone, place_in_type
 
-__all__ = ["Dialect", "DuckDBDialect", "PostgresDialect", "SqlDialect", "SqliteDialect", "levels"]
+__all__ = ["Dialect", "DuckDBDialect", "PostgresDialect", "SqlDialect", "SqliteDialect", "levels", "number_of"]
 
 SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
 SPACES += "\u202f\u205f\u3000"
@@ -90,6 +90,13 @@ class Dialect(ABC):
     @abstractmethod
     def micros(self, column: str, dtype: pl.DataType) -> str:
         """Return the microseconds since 1970 of a column of moments."""
+
+
+def number_of(columns: int, weight: Coded | None) -> str:
+    """Return the number of a group: its rows, or the sum of the codes of a weight, which comes after the columns."""
+    if weight is None:
+        return "count(*)"
+    return f"CAST(SUM(CASE WHEN g{columns} = {weight.rule.known} THEN 0 ELSE g{columns} END) AS BIGINT)"
 
 
 def levels(
@@ -298,11 +305,11 @@ class SqlDialect(Dialect):
     kept: ClassVar[str] = ""
     """Whether the coded rows are kept while they are counted."""
 
-    def counted(self, columns: int, sets: Sequence[tuple[int, ...]]) -> Iterator[str]:
-        """Yield queries of the coded rows that count all sets of columns."""
+    def counted(self, columns: int, sets: Sequence[tuple[int, ...]], number: str) -> Iterator[str]:
+        """Yield queries of the coded rows that count all sets of columns, by the number of a group."""
         groups = ", ".join(f"g{at}" for at in range(columns))
         by = ", ".join(f"({', '.join(f'g{at}' for at in one)})" for one in sets)
-        yield f"SELECT {groups}, count(*) FROM coded GROUP BY GROUPING SETS ({by})"  # noqa: S608
+        yield f"SELECT {groups}, {number} FROM coded GROUP BY GROUPING SETS ({by})"  # noqa: S608
 
 
 class SqliteDialect(SqlDialect):
@@ -310,11 +317,11 @@ class SqliteDialect(SqlDialect):
 
     least, greatest, kept = "MIN", "MAX", "MATERIALIZED"
 
-    def counted(self, columns: int, sets: Sequence[tuple[int, ...]]) -> Iterator[str]:
+    def counted(self, columns: int, sets: Sequence[tuple[int, ...]], number: str) -> Iterator[str]:
         """Yield unions of as many group-bys as SQLite takes."""
         for start in range(0, len(sets), _UNIONS):
             yield " UNION ALL ".join(
-                f"SELECT {', '.join(f'g{at}' if at in one else 'NULL' for at in range(columns))}, count(*) "  # noqa: S608
+                f"SELECT {', '.join(f'g{at}' if at in one else 'NULL' for at in range(columns))}, {number} "  # noqa: S608
                 f"FROM coded GROUP BY {', '.join(f'g{at}' for at in one)}"
                 for one in sets[start : start + _UNIONS]
             )

@@ -162,8 +162,16 @@ class CodeCounter(Engine):
     def types(self, table: Table) -> dict[str, pl.DataType]:
         """Return the declared types of all columns."""
 
-    def contingency(self, table: Table, columns: Sequence[Coded], tuples: Sequence[tuple[int, ...]]) -> list[Ints]:
+    def contingency(
+        self,
+        table: Table,
+        columns: Sequence[Coded],
+        tuples: Sequence[tuple[int, ...]],
+        weight: Coded | None = None,
+    ) -> list[Ints]:
         """Count the groups of each tuple of columns, which are given by position.
+
+        With a weight, a row counts as often as its code says; a missing one does not count.
 
         Examples
         --------
@@ -176,7 +184,7 @@ class CodeCounter(Engine):
         [[5, 3, 0], [[4, 1, 0], [2, 1, 0], [0, 0, 0]]]
         """
         types = self.types(table)
-        for column in columns:
+        for column in columns if weight is None else (*columns, weight):
             if not is_countable(types[column.name]):
                 raise refuse_type(column.name, types[column.name])
         used = sorted({at for one in tuples for at in one})
@@ -186,12 +194,17 @@ class CodeCounter(Engine):
         if not sets:
             return []
         own = [columns[at] for at in used]
-        *groups, count = self._count_groups(table, own, types, sets)
+        *groups, count = self._count_groups(table, own, types, sets, weight)
         return into_arrays(own, asked, groups, count)
 
     @abstractmethod
     def _count_groups(
-        self, table: Table, columns: Sequence[Coded], types: dict[str, pl.DataType], sets: Sequence[tuple[int, ...]]
+        self,
+        table: Table,
+        columns: Sequence[Coded],
+        types: dict[str, pl.DataType],
+        sets: Sequence[tuple[int, ...]],
+        weight: Coded | None,
     ) -> Sequence[pl.Series]:
         """Return the groups of the columns, null where a row counts other columns, and the counts."""
 

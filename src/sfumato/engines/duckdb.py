@@ -16,7 +16,7 @@ from sfumato.data.io.files import FORMATS, write_frame
 from sfumato.data.io.folders import disk_errors, is_full, private_folder
 from sfumato.data.io.source import DataSource, File
 from sfumato.data.table import Table, frame_errors
-from sfumato.engines.code_expressions import DuckDBDialect, levels
+from sfumato.engines.code_expressions import DuckDBDialect, levels, number_of
 from sfumato.engines.contingency import CodeCounter, Coded
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Progress, Recoding, native, polars_panics
@@ -91,16 +91,22 @@ class DuckDB(CodeCounter):
 
     @polars_panics()
     def _count_groups(
-        self, table: Table, columns: Sequence[Coded], types: dict[str, pl.DataType], sets: Sequence[tuple[int, ...]]
+        self,
+        table: Table,
+        columns: Sequence[Coded],
+        types: dict[str, pl.DataType],
+        sets: Sequence[tuple[int, ...]],
+        weight: Coded | None,
     ) -> list[pl.Series]:
         """Count groups by grouping sets."""
-        query = "sfumato_relation"
-        for level in levels(DuckDBDialect(), columns, [_quoted(one.name) for one in columns], types):
+        query, number = "sfumato_relation", number_of(len(columns), weight)
+        every = [*columns] if weight is None else [*columns, weight]
+        for level in levels(DuckDBDialect(), every, [_quoted(one.name) for one in every], types):
             chosen = ", ".join(f"{expression} AS {alias}" for expression, alias in level)
             query = f"(SELECT {chosen} FROM {query})"  # noqa: S608
         groups = ", ".join(f"g{at}" for at in range(len(columns)))
         by = ", ".join(f"({', '.join(f'g{at}' for at in one)})" for one in sets)
-        counted = f"SELECT {groups}, count(*) AS records FROM {query} GROUP BY GROUPING SETS ({by})"  # noqa: S608
+        counted = f"SELECT {groups}, {number} AS records FROM {query} GROUP BY GROUPING SETS ({by})"  # noqa: S608
         with frame_errors(), _relation_errors():
             found = self._relation(table).query("sfumato_relation", counted).to_arrow_table()
         return [pl.Series(column) for column in found.columns]

@@ -21,7 +21,7 @@ import polars as pl
 from sfumato.data.io.database import Database, Reflected, fetch, place_of
 from sfumato.data.io.files import FORMATS
 from sfumato.data.table import Table
-from sfumato.engines.code_expressions import PostgresDialect, SqlDialect, SqliteDialect, levels
+from sfumato.engines.code_expressions import PostgresDialect, SqlDialect, SqliteDialect, levels, number_of
 from sfumato.engines.contingency import CodeCounter, Coded
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Progress, Recoding
@@ -133,7 +133,12 @@ class Sql(CodeCounter):
         return self._database(table).types()
 
     def _count_groups(
-        self, table: Table, columns: Sequence[Coded], types: dict[str, pl.DataType], sets: Sequence[tuple[int, ...]]
+        self,
+        table: Table,
+        columns: Sequence[Coded],
+        types: dict[str, pl.DataType],
+        sets: Sequence[tuple[int, ...]],
+        weight: Coded | None,
     ) -> list[pl.Series]:
         """Count groups by grouping sets; in SQLite, by a union of group-bys of the coded rows, which are kept."""
         import sqlalchemy as sa
@@ -148,13 +153,14 @@ class Sql(CodeCounter):
                 )
             dialect = _DIALECTS[rows.dialect.name]()
             quote = connection.dialect.identifier_preparer
-            names = [quote.quote(one.name).replace(":", r"\:") for one in columns]
+            every = [*columns] if weight is None else [*columns, weight]
+            names = [quote.quote(one.name).replace(":", r"\:") for one in every]
             query = quote.format_table(sa.Table(rows.table.name, sa.MetaData(), schema=rows.table.schema))
             query, parts = query.replace(":", r"\:"), list[Any]()
-            for level in levels(dialect, columns, names, types):
+            for level in levels(dialect, every, names, types):
                 chosen = ", ".join(f"{expression} AS {alias}" for expression, alias in level)
                 query = f"(SELECT {chosen} FROM {query}) AS coded"  # noqa: S608
-            for some in dialect.counted(len(columns), sets):
+            for some in dialect.counted(len(columns), sets, number_of(len(columns), weight)):
                 text = sa.text(f"WITH coded AS {dialect.kept} (SELECT * FROM {query}) {some}")  # noqa: S608
                 parts += connection.execute(text, dialect.parameters).all()
         return list(

@@ -109,14 +109,18 @@ class PerturbedTable(ReleasedTable):
     def estimate(self, confidence: float = 0.95) -> list[Estimated]:
         """Return unbiased estimates of the share of every value and the mean of every number.
 
+        Where numbers may be missing, the share of those that are is estimated too, and the mean is that of the others.
+        This mean is a ratio of two unbiased estimates, whose bias is far smaller than its standard error.
         The intervals cover the perturbation only, not the sampling of people from a larger population.
         """
         real("the confidence", confidence, above=0, below=1)
         estimates = []
         for name, method in self.methods.items():
             if isinstance(method, NumberResponse):
-                mean = method.estimate(self.frame[name].cast(pl.Float64).to_numpy())
-                estimates.append(_estimated(name, None, "mean", mean, confidence))
+                numbers = self.frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+                if method.missing:
+                    estimates.append(_estimated(name, None, "share", method.estimate_missing(numbers), confidence))
+                estimates.append(_estimated(name, None, "mean", method.estimate(numbers), confidence))
             else:
                 shares = method.estimate(_answers(self.frame[name], method))
                 estimates += [_estimated(name, value, "share", share, confidence) for value, share in shares.items()]
@@ -196,8 +200,8 @@ def perturb(
     schema : Schema or path, optional
         Declares a domain or bounds for each of the columns.
     missing : bool
-        Whether missing and unlisted values of columns with a domain are a category of their own; otherwise they
-        are an error. A missing number is always an error, because noise cannot hide that it is missing.
+        Whether missing and unlisted values of columns with a domain are a category of their own, and numbers may be
+        missing (see `NumberResponse`); otherwise they are an error. A column costs the same with or without it.
     ledger : Ledger or path, optional
         The ledger or its file; by default it is found by the content of the data.
     note : str
@@ -290,7 +294,7 @@ def _method_for(column: Column, epsilon: float, missing: bool) -> CategoryRespon
             raise SchemaError(f"the domain of column '{column.name}' lists the same value twice")
         return CategoryResponse(epsilon=epsilon, domain=(*domain, None) if missing else domain)
     if column.bounds is not None:
-        return NumberResponse(epsilon=epsilon, bounds=column.bounds)
+        return NumberResponse(epsilon=epsilon, bounds=column.bounds, missing=missing)
     raise SchemaError(
         f"column '{column.name}' has neither a public domain nor public bounds, so it cannot be perturbed",
         hint="declare its values or bounds in the schema, without looking at the data",
@@ -304,10 +308,10 @@ def _values(table: Table, name: str, method: CategoryResponse | NumberResponse, 
         if not series.dtype.is_numeric():  # in a text file, one unusual cell makes the whole column text
             series = series.cast(pl.String).cast(pl.Float64, strict=False)
         numbers = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
-        if np.isnan(numbers).any():
+        if np.isnan(numbers).any() and not missing:
             raise ColumnError(
-                f"column '{name}' has missing cells or cells that are not numbers, which cannot be perturbed",
-                hint="omit those records, or declare a domain instead of bounds",
+                f"column '{name}' has missing cells or cells that are not numbers",
+                hint="missing / --missing hides which ones",
             )
         return numbers
     answers = _answers(series, method)
@@ -333,7 +337,7 @@ def _texts(series: pl.Series) -> list[str | None]:
 
 def _reports(name: str, method: CategoryResponse | NumberResponse, values: Any, source: Source) -> pl.Series:
     kind = pl.Float64 if isinstance(method, NumberResponse) else pl.String
-    return pl.Series(name, method.perturb(values, source), dtype=kind)
+    return pl.Series(name, method.perturb(values, source), dtype=kind, nan_to_null=True)
 
 
 def _estimated(column: str, value: str | None, statistic: str, found: Estimate, confidence: float) -> Estimated:
@@ -342,13 +346,17 @@ def _estimated(column: str, value: str | None, statistic: str, found: Estimate, 
 
 def _method_dict(method: CategoryResponse | NumberResponse) -> dict[str, Any]:
     if isinstance(method, NumberResponse):
-        return {"method": "laplace noise", "epsilon": method.epsilon, "bounds": list(method.bounds or ())}
+        plain = {"method": "laplace noise", "epsilon": method.epsilon, "bounds": list(method.bounds or ())}
+        return {**plain, "missing": True} if method.missing else plain
     return {"method": "randomized response", "epsilon": method.epsilon, "domain": list(method.domain or ())}
 
 
 def _method(plain: Mapping[str, Any]) -> CategoryResponse | NumberResponse:
     if plain["method"] == "laplace noise":
-        return NumberResponse(epsilon=plain["epsilon"], bounds=tuple(plain["bounds"]))
+        missing = plain.get("missing", False)
+        if not isinstance(missing, bool):
+            raise ValueError
+        return NumberResponse(epsilon=plain["epsilon"], bounds=tuple(plain["bounds"]), missing=missing)
     if plain["method"] != "randomized response":
         raise ValueError
     return CategoryResponse(epsilon=plain["epsilon"], domain=tuple(plain["domain"]))

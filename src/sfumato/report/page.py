@@ -108,7 +108,7 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
 
     Parameters
     ----------
-    result : Assessment, Release, Evaluation, ImageEvaluation or AttackReport
+    result : Assessment, Release, Evaluation, ImageEvaluation, AttackReport, or mapping of names to Evaluations
     path : path
         The file to write; an existing one is replaced.
     title : str, optional
@@ -139,13 +139,15 @@ def _page_of_figures(result: Any, title: str | None) -> tuple[str, bool]:
     from sfumato.frontier.images.evaluation import ImageEvaluation
     from sfumato.frontier.tables.evaluate import Evaluation
     from sfumato.report.attacks.page import render_attacks
-    from sfumato.report.evaluation.page import render_evaluation
+    from sfumato.report.evaluation.page import render_evaluation, render_evaluations
     from sfumato.report.image_generator.owner import render_image_evaluation
 
     if isinstance(result, ImageEvaluation):
         return render_image_evaluation(result, title=title or "Real beside synthetic images"), True
     if isinstance(result, Evaluation):
         return render_evaluation(result, title=title or "Real beside released"), True
+    if isinstance(result, Mapping) and result and all(isinstance(one, Evaluation) for one in result.values()):
+        return render_evaluations(result, title=title or "Releases beside each other"), True
     if not isinstance(result, AttackReport):
         raise OptionError(
             f"a report needs an assessment, a release, an evaluation or attacks, got {type(result).__name__}"

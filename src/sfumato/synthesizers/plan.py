@@ -6,14 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from sfumato.budget.accounting.accountant import Spent, calibrate, spent
-from sfumato.budget.events import Composed, Event
+from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.noise import Source
+from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 
-__all__ = ["Plan", "Purchase", "multiplier"]
+__all__ = ["Plan", "Purchase", "derived", "multiplier"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,11 @@ class Plan:
         """All purchases as one event."""
         return self.events[0] if len(self.events) == 1 else Composed(self.events)
 
+    @property
+    def relation(self) -> Relation:
+        """Which data sets are neighbours; known without accounting."""
+        return self.events[0].relation
+
     @cached_property
     def spent(self) -> Spent:
         """What all purchases cost together."""
@@ -95,6 +101,25 @@ class Plan:
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the purchases as plain values."""
         return [one.to_dict() for one in self.purchases]
+
+
+_P = TypeVar("_P", bound=Plan)
+
+
+def derived(plan: _P) -> _P:
+    """Return a plan of a stranger's numbers whose events could be derived, or raise an error.
+
+    Examples
+    --------
+    >>> derived(Plan(1.0, 1e-5, {"cells": Share(1, 1.0)}, 4.0)).noise
+    4.0
+    """
+    try:
+        if plan.events:
+            return plan
+    except ArithmeticError as error:  # a noise multiplier that is nearly zero or infinite
+        raise InputError(f"the events of noise {plan.noise:g} cannot be derived") from error
+    raise InputError("the generator has bought nothing")
 
 
 def multiplier(before: Sequence[Event], shares: Mapping[str, Share], epsilon: float, delta: float) -> float:

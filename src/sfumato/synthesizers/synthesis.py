@@ -124,7 +124,11 @@ def makes_images(data: Any) -> bool:
     >>> makes_images("mnist"), makes_images("adult"), makes_images("scans.npz")
     (True, False, True)
     """
-    return are_images(data) or (isinstance(data, str) and data == _MNIST and not Path(data).exists())
+    if are_images(data):
+        return True
+    if not isinstance(data, str | Path):
+        return False
+    return Path(data).is_dir() or (data == _MNIST and not Path(data).exists())  # a table is never a folder
 
 
 def _makers(data: Any) -> tuple[Callable[..., Release], Callable[..., Release], str]:

@@ -245,21 +245,44 @@ class NumberResponse(LocalMechanism):
 
     The noise is calibrated to the distance between the bounds; a number outside the bounds is clipped.
 
+    If numbers may be missing, a missing one is taken for the middle of the bounds, and a `CoinResponse` to whether it
+    is missing decides whether the report is. The noise alone hides any number behind any other. The middle is at most
+    half as far from a number as two numbers are from each other, so about half of epsilon hides it in the noise, and
+    the rest pays for the coins.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+    bounds : pair of float
+        Public bounds of the numbers.
+    missing : bool
+        Whether numbers may be missing; otherwise a missing one is an error.
+
     Examples
     --------
     >>> response = NumberResponse(epsilon=1.0, bounds=(0, 10))
     >>> mean = response.estimate(response.perturb(np.full(20_000, 4.0)))
     >>> abs(mean.value - 4) < 6 * mean.standard_error
     True
+    >>> response = NumberResponse(epsilon=4.0, bounds=(0, 10), missing=True)
+    >>> reports = response.perturb(np.array([4.0] * 15_000 + [np.nan] * 5_000))
+    >>> mean, gaps = response.estimate(reports), response.estimate_missing(reports)
+    >>> abs(mean.value - 4) < 6 * mean.standard_error, abs(gaps.value - 0.25) < 6 * gaps.standard_error
+    (True, True)
     """
 
     epsilon: float
     delta: float = 0.0
     bounds: tuple[float, float] | None = None
+    missing: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", declared_bounds(self.bounds))
         _ = self.noise  # epsilon and delta are checked there
+        if self.missing and self.delta:
+            raise OptionError(
+                f"numbers that may be missing have Laplace noise, which needs no delta, got {self.delta!r}"
+            )
 
     @cached_property
     def noise(self) -> AddedNoise:
@@ -268,25 +291,63 @@ class NumberResponse(LocalMechanism):
         low, high = self.bounds
         return AddedNoise(sensitivity=high - low, epsilon=self.epsilon, delta=self.delta, relation=Relation.REPLACE_ONE)
 
+    @cached_property
+    def coins(self) -> CoinResponse:
+        """The coins that answer whether a number is missing."""
+        assert self.bounds is not None
+        if not self.missing:
+            raise OptionError("no number may be missing, so there are no coins", hint="give missing=True")
+        low, middle, high = (round(one / self.noise.step) for one in (self.bounds[0], self._middle, self.bounds[1]))
+        hidden = max(middle - low, high - middle) * self.noise.step / self.noise.scale  # by the noise alone
+        return CoinResponse.for_epsilon((self.epsilon - hidden) * (1 - 2.0**-50))  # rounding must not increase it
+
     @property
     def event(self) -> Event:
         """The cost of a report for its person."""
-        return self.noise.event
+        return RandomizedResponse(self.epsilon, Relation.REPLACE_ONE) if self.missing else self.noise.event
 
     def perturb(self, values: Any, source: Source | None = None) -> NDArray[np.float64]:
         """Return each number with noise."""
         assert self.bounds is not None
         numbers = np.asarray(values, dtype=np.float64).reshape(-1)
-        if np.isnan(numbers).any():
-            raise ColumnError("a missing number cannot be perturbed", hint="omit it, or replace it by a public value")
-        noisy: NDArray[np.float64] = self.noise.release(np.clip(numbers, *self.bounds), source)
-        return noisy
+        gaps, chosen = np.isnan(numbers), Source() if source is None else source
+        if gaps.any() and not self.missing:
+            raise ColumnError("a missing number cannot be perturbed", hint="give missing=True, or omit it")
+        within = np.clip(np.where(gaps, self._middle, numbers), *self.bounds)
+        noisy: NDArray[np.float64] = self.noise.release(within, chosen)
+        return np.where(self.coins.perturb(gaps, chosen), np.nan, noisy) if self.missing else noisy
 
     def estimate(self, reports: Any) -> Estimate:
-        """Estimate the mean of the true numbers."""
+        """Estimate the mean of the true numbers; if some may be missing, of those that are not.
+
+        Let a and b be the probabilities of a missing report for a number and for a gap, t the share of missing reports,
+        and z the mean distance of the reports from the middle, with 0 for those that are missing. On average a gap adds
+        nothing to z, so the mean is estimated by the middle plus (b - a) z / ((1 - a) (b - t)). With more reports, the
+        bias of this ratio falls faster than its standard error, which also covers how the numbers differ.
+        """
         numbers = np.asarray(reports, dtype=np.float64).reshape(-1)
         count = _at_least_one(len(numbers))
-        return Estimate(float(numbers.mean()), self.noise.standard_deviation / math.sqrt(count))
+        if not self.missing:
+            return Estimate(float(numbers.mean()), self.noise.standard_deviation / math.sqrt(count))
+        no, yes = self.coins.probabilities
+        said = np.isnan(numbers)
+        apart = np.where(said, 0.0, numbers - self._middle)
+        known = yes - float(said.mean())
+        if known <= 0:
+            raise OptionError("all numbers seem to be missing, so there is no mean to estimate")
+        ratio = (yes - no) / ((1 - no) * known)
+        parts = apart + float(apart.mean()) / known * said
+        return Estimate(self._middle + ratio * float(apart.mean()), ratio * float(parts.std()) / math.sqrt(count))
+
+    def estimate_missing(self, reports: Any) -> Estimate:
+        """Estimate the share of people whose number is missing."""
+        return self.coins.estimate(np.isnan(np.asarray(reports, dtype=np.float64).reshape(-1)))
+
+    @property
+    def _middle(self) -> float:
+        assert self.bounds is not None
+        low, high = self.bounds
+        return low / 2 + high / 2
 
 
 def _less_likely(epsilon: float) -> float:

@@ -38,7 +38,7 @@ __all__ = ["perturb"]
     help="The privacy loss of a record, all columns together; less is more private.",
 )
 @public_options
-@click.option("--missing", is_flag=True, help="Treat missing and unlisted values of categories as one more category.")
+@click.option("--missing", is_flag=True, help="Allow missing and unlisted values, and hide which ones they are.")
 @click.option("--note", default="", metavar="TEXT", help="The purpose, for the history.")
 @ledger_option
 @seed_option

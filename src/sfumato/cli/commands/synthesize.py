@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from sfumato.cli.options import (
     Choice,
     Command,
     Number,
+    Numbers,
     check_not_input,
     check_output,
     escape_option,
@@ -58,11 +60,13 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 @click.argument("data", metavar="DATA", required=False)
 @click.option(
     "--epsilon",
-    type=Number(above=0),
+    "epsilons",
+    type=Numbers(above=0),
     default=1.0,
     show_default=True,
-    metavar="E",
-    help="The privacy loss of everything together; less is more private, and less like the original.",
+    metavar="E[,E...]",
+    help="The privacy loss of everything together; less is more private, and less like the original. "
+    "Several make a release each, and a page that compares them; each is charged.",
 )
 @click.option(
     "--delta",
@@ -207,6 +211,7 @@ def synthesize(
     sfumato synthesize patients.csv --schema schema.toml --target disease -n 5000 -o synthetic
     sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic
+    sfumato synthesize adult --epsilon 1,3,10 --target income -o synthetic
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
     sfumato synthesize mnist --epsilon 1 -n 60000 -o digits
     sfumato synthesize scans.npz --classes 2 --epsilon 3 -o scans
@@ -260,32 +265,62 @@ def _make_rows(
     kind, identifiers, keep = (options.pop(name) for name in ("kind", "identifiers", "keep"))
     escape_formulas = options.pop("escape_formulas")
     options = {name: one for name, one in options.items() if name not in _FOR_IMAGES}
+    epsilons = options.pop("epsilons")
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
         if escape_formulas:
             stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
             refuse_typed(stored.file, stored.value)
-        release = sf.synthesize(table, keep=keep, ledger=ledger, progress=progress, **options)
-    sf.save(release, output, format=kind, escape_formulas=escape_formulas, replace=force)
-    is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
-    if evaluation is not None:
-        sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")
+        made, failure = _releases(table, epsilons, progress, keep=keep, ledger=ledger, **options)
+    alone = len(epsilons) == 1
+    first = next(iter(made.values()))
+    sf.save(first if alone else made, output, format=kind, escape_formulas=escape_formulas, replace=force)
+    is_public = first.provenance.more["public"]
+    compared = {name: _utility(table, release) for name, release in made.items()}
+    evaluations = {name: one for name, (_, one) in compared.items() if one is not None}
+    figures = {name: found for name, (found, _) in compared.items()}
+    if evaluations:
+        (evaluation, *_) = evaluations.values()
+        title = f"{Path(output).name}: real beside synthetic"
+        sf.write_report(evaluation if alone else evaluations, owner_file(output, ".html"), title=title)
     if not is_public:
-        write_owned(owner_file(output), found)
-    plain = {**release.to_dict(), "utility": found if is_public else {}}
+        write_owned(owner_file(output), next(iter(figures.values())) if alone else figures)
+    shown = {name: found if is_public else {} for name, found in figures.items()}
+    plain = [{**release.to_dict(), "utility": shown[name]} for name, release in made.items()]
     if as_json:
-        print_json(plain)
+        named = [{"name": name, **one} for name, one in zip(made, plain, strict=True)]
+        print_json(plain[0] if alone else {"releases": named})
     else:
-        _print(release, "rows", printable(Path(data).name), plain["utility"])
-    _print_notes(release, "rows", output)
-    if evaluation is not None:
+        for name, release in made.items():
+            _print(release, "rows", printable(Path(data).name), shown[name])
+    for name, release in made.items():
+        _print_notes(release, "rows", output if alone else str(Path(output) / name))
+    if evaluations:
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
         echo(f"How near they come to the original is in {own}{secret}", err=True)
     elif not isinstance(table, str) and _stays(table):
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
-    if not release.private:
+    if not first.private:
         echo(NOT_PRIVATE, err=True)
+    _raise(failure, made, output)
+
+
+def _releases(
+    data: Any, epsilons: Sequence[float | None], progress: Any, **options: Any
+) -> tuple[dict[str, sf.Release], sf.SfumatoError | None]:
+    """Make up rows or images at each epsilon; return also why one failed, if others were paid for before it."""
+    made: dict[str, sf.Release] = {}
+    for at, epsilon in enumerate(epsilons):
+        part = progress and (lambda share, at=at: progress((at + share) / len(epsilons)))
+        try:
+            name = "default" if epsilon is None else f"epsilon{epsilon:g}"
+            made[name] = sf.synthesize(data, epsilon, progress=part, **options)
+        except sf.SfumatoError as error:
+            if not made:
+                raise
+            return made, error
+    return made, None
 
 
 def _make_images(
@@ -306,26 +341,48 @@ def _make_images(
     if private_page:
         refuse_unwritable(owner_file(output))
         refuse_unwritable(owner_file(output, ".html"))
-    if ctx.get_parameter_source("epsilon") is not ParameterSource.COMMANDLINE:
-        own.pop("epsilon")  # a method that guarantees nothing has none
+    asked: list[float | None] = [*own.pop("epsilons")]
+    if ctx.get_parameter_source("epsilons") is not ParameterSource.COMMANDLINE:
+        asked = [None]  # the method may guarantee nothing
     with progress_bar("Making up images") as progress:
-        release = sf.synthesize(data, ledger=ledger, progress=progress, **own)
-    sf.save(release, output, replace=force)
+        made, failure = _releases(data, asked, progress, ledger=ledger, **own)
+    alone, first = len(asked) == 1, next(iter(made.values()))
+    result = first if alone else made
+    sf.save(result, output, replace=force)
     if as_json:
-        print_json(release.to_dict())
-    else:
-        _print(release, "images", printable(Path(data).name), {})
-    _print_notes(release, "images", output)
+        named = [{"name": name, **release.to_dict()} for name, release in made.items()]
+        print_json(first.to_dict() if alone else {"releases": named})
+    for name, release in made.items():
+        if not as_json:
+            _print(release, "images", printable(Path(data).name), {})
+        _print_notes(release, "images", output if alone else str(Path(output) / name))
     if private_page:
-        _private_page(release, data, output, classes=own["classes"], full=own["full"], device=own["device"])
-    if release.plan is None:
+        public = first.provenance.more["public"]
+        real = {"classes": own["classes"], "full": own["full"]}
+        _private_page(result, data, output, public=public, device=own["device"], **real)
+    if first.plan is None:
         echo("NOT PRIVATE: nothing is guaranteed, epsilon is infinite. Do not publish it.", err=True)
-    elif not release.private:
+    elif not first.private:
         echo(NOT_PRIVATE, err=True)
+    _raise(failure, made, output)
+
+
+def _raise(failure: sf.SfumatoError | None, made: Mapping[str, sf.Release], output: str) -> None:
+    """Raise the error of a release that failed after others were paid for."""
+    if failure is not None:
+        kept = f"{failure.message}; {', '.join(made)} was paid for before, and is in {output}"
+        raise type(failure)(kept, hint=failure.hint)
 
 
 def _private_page(
-    release: sf.Release, data: str, output: str, *, classes: int | None, full: bool, device: str | None
+    made: sf.Release | Mapping[str, sf.Release],
+    data: str,
+    output: str,
+    *,
+    public: bool,
+    classes: int | None,
+    full: bool,
+    device: str | None,
 ) -> None:
     """Write the page and the figures that compare the images with real ones: exact, so only for the owner."""
     from sfumato.data.io.files import write_owned
@@ -335,11 +392,11 @@ def _private_page(
 
     real = read_images(data, classes) if are_images(data) else sf.datasets.mnist(full=full)
     with progress_bar("Comparing images") as progress:
-        found = evaluate_images(real, release, device=device or "cpu", progress=progress)
+        found = evaluate_images(real, made, device=device or "cpu", progress=progress)
     page = owner_file(output, ".html")
     sf.write_report(found, page, title=f"{Path(output).name}: real beside synthetic images")
     write_owned(owner_file(output), found.to_dict())
-    secret = "" if release.provenance.more["public"] else ": it is for you alone, do not publish it"
+    secret = "" if public else ": it is for you alone, do not publish it"
     echo(f"Real images beside synthetic ones are in {Path(output).with_name(page.name)}{secret}", err=True)
 
 
@@ -362,7 +419,7 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifie
         if any((*reading.values(), *public.values(), identifiers, keep)):
             raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
         return data
-    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.TABLES)).startswith("did you mean"):
+    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table = declared_table(data, reading, public, identifiers)
     warn_if_people_repeat(table)

@@ -44,7 +44,7 @@ class Copies(Plain):
 
     Attributes
     ----------
-    images, held_out : how many synthetic and held-out images were compared
+    images, held_out, training : how many synthetic, held-out and training images were compared
     distance, held_out_distance : the median distance to the nearest training image
     ratio : of the two; None if held-out images are copies themselves
     closer : the chance that a synthetic image is nearer to the training images than a held-out one
@@ -55,6 +55,7 @@ class Copies(Plain):
 
     images: int
     held_out: int
+    training: int
     distance: float
     held_out_distance: float
     ratio: float | None
@@ -114,6 +115,7 @@ def copies_of(
         Copies(
             images=len(synthetic),
             held_out=len(held_out),
+            training=len(training),
             distance=middle,
             held_out_distance=expected,
             ratio=middle / expected if expected > 0 else None,

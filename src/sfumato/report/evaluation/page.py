@@ -6,6 +6,8 @@ record: nothing that fewer than `SMALLEST_SHOWN` original rows have is shown on 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sfumato.frontier.tables.evaluate import NOT_ASKED, Evaluation
 from sfumato.measures.loss.transfer import ModelTransfer
 from sfumato.report.attacks.page import gains_of, right_answers
@@ -16,7 +18,7 @@ from sfumato.report.summarise import count, number, percent, share
 from sfumato.report.table.comparison import apart, joints_of, marginals_of
 from sfumato.report.table.release import joint_charts, marginal_chart
 
-__all__ = ["render_evaluation"]
+__all__ = ["render_evaluation", "render_evaluations"]
 
 _PAIRS = 4  # drawn
 _RELEASED = {"synthetic": "synthetic rows", "table": "release"}
@@ -67,6 +69,39 @@ def render_evaluation(evaluation: Evaluation, *, title: str = "Real beside relea
         gains=gains_of(results),
         shares=[right_answers(result) for result in results],
         made=_made(e),
+    )
+
+
+def render_evaluations(evaluations: Mapping[str, Evaluation], *, title: str = "Releases beside each other") -> str:
+    """Return evaluations of several releases of one table as an HTML page that compares them.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> people = sf.datasets.adult("test").frame.head(300).select("age", "sex", "income")
+    >>> found = sf.evaluate(people, people.sample(300, with_replacement=True, seed=0))
+    >>> "Each column, by its distance" in render_evaluations({"one": found, "other": found})
+    True
+    """
+    ones = list(evaluations.values())
+    measures = {
+        "Columns, mean distance": [share(one.distances.mean_of_columns) for one in ones],
+        "Pairs of columns, mean distance": [
+            "-" if one.mean_pair_distance is None else share(one.mean_pair_distance) for one in ones
+        ],
+        "Counting queries, median relative error": [share(one.queries.median) for one in ones],
+        "Propensity, relative to chance": [number(one.propensity.ratio) for one in ones],
+    }
+    columns = [name for name in ones[0].columns if all(name in one.columns for one in ones)]
+    nearest = min(evaluations, key=lambda name: evaluations[name].distances.mean_of_columns)
+    return fill(
+        "evaluations.html",
+        title=title,
+        headline=f"{count(len(ones), 'release')} beside the real rows: {nearest} comes nearest",
+        facts=[],
+        names=list(evaluations),
+        figures=[(name, *texts) for name, texts in measures.items()],
+        columns=[(name, *(share(one.distances.binned[name]) for one in ones)) for name in columns],
     )
 
 

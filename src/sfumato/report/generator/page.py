@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from sfumato.budget.accounting.accountant import spent
 from sfumato.data.release import Release
 from sfumato.data.table import Table
 from sfumato.measures.loss.generalised import pair
@@ -68,8 +69,34 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
 
 
 def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page | None:
-    """Return None: generators are listed, not compared."""
-    return None
+    """Return the page that compares generators of one table, by what is public of them."""
+    ones = list(releases.values())
+    together = spent([event for one in ones for event in one.events], max(one.delta for one in ones))
+    page = fill(
+        "generators.html",
+        title=f"{name}: generators of synthetic rows",
+        headline=f"{count(len(ones), 'generator')} of {count(ones[0].columns, 'column')}",
+        facts=list(dict.fromkeys(f"{own}: {one.note}" for own, one in releases.items() if one.note)),
+        headings=["Generator", "Epsilon", "Spent", "Rows", "Hidden below", "Described"],
+        lines=[
+            (own, ", ".join(map(str, one.guarantees)) or "nothing is guaranteed", _line(one))
+            for own, one in releases.items()
+        ],
+        spent=str(together),
+    )
+    return Page(page, None)
+
+
+def _line(release: Release) -> list[str]:
+    """Return the numbers by which generators are compared."""
+    described = sum(one.share for one in release.plan.purchases if one.describes)
+    return [
+        number(float(release.epsilon)),
+        number(float(release.spent.epsilon)),
+        number(release.rows),
+        f"{release.hidden:,.0f} rows",
+        percent(described),
+    ]
 
 
 def relations(table: Table, names: list[str]) -> dict[tuple[str, str], float]:

@@ -247,5 +247,9 @@ def _made(e: ImageEvaluation) -> list[tuple[str, str]]:
     ]
     known += [(f"images, {one.name}", number(one.images)) for one in e.sets]
     known.append(("distance", f"Fréchet distance of scattering features, {number(e.compared)} images of each set"))
+    compared = next((one.copies for one in e.sets if one.copies is not None), None)
+    if compared is not None:
+        numbers = f"{number(compared.training)} training images and {number(compared.held_out)} held-out ones"
+        known.append(("copies", f"looked for among {numbers}"))
     known += [(f"no {part}", why) for part, why in e.skipped.items()]
     return [*known, ("seed", str(e.seed))]

@@ -34,7 +34,7 @@ from sfumato.learners.training.released_model import read_arrays
 from sfumato.synthesizers.catalogue import parameters_of
 from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageSynthesizer, Progress
 from sfumato.synthesizers.images.catalogue import image_method_of
-from sfumato.synthesizers.plan import Plan, multiplier
+from sfumato.synthesizers.plan import Plan, derived, multiplier
 from sfumato.synthesizers.state import State
 from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
 
@@ -173,7 +173,7 @@ class ImageGenerator(Artifact, Discreet):
         """Everything from which the cost follows."""
         return {
             **self._terms,
-            "relation": None if self.plan is None else self.plan.events[0].relation.value,  # without accounting
+            "relation": None if self.plan is None else self.plan.relation.value,
             "seed": self.options.get("seed"),
             "events": [] if self.plan is None else [one.to_dict() for one in self.plan.events],
         }
@@ -373,4 +373,4 @@ def _plan(plain: Mapping[str, Any], method: ImageSynthesizer, canvas: Canvas) ->
             raise InputError(f"the method '{method.name}' guarantees nothing, so its epsilon must be infinite")
         return None, True
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
-    return image_plan_of(method, canvas, epsilon, delta, noise), plain["private"]
+    return derived(image_plan_of(method, canvas, epsilon, delta, noise)), plain["private"]

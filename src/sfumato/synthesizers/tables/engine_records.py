@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
+from sfumato.data.schema import Column
 from sfumato.data.table import Table
 from sfumato.engines.contingency import (
     Bins,
@@ -32,11 +33,18 @@ from sfumato.engines.contingency import (
     refuse_type,
 )
 from sfumato.engines.dispatch import choose, reduce
-from sfumato.errors import OptionError
 from sfumato.learners.estimators.features import Columns
 from sfumato.synthesizers.state import split
 from sfumato.synthesizers.tables.base import Axis, Recoding, Records
-from sfumato.synthesizers.tables.columns.description import MOST_DECIMALS, Described, Description, texts_of
+from sfumato.synthesizers.tables.columns.description import (
+    MOST_DECIMALS,
+    WEIGHTS,
+    Described,
+    Description,
+    most_weight,
+    record_weights,
+    texts_of,
+)
 from sfumato.synthesizers.tables.columns.domain import Coding, Domain
 from sfumato.synthesizers.tables.columns.kinds import Values
 
@@ -91,7 +99,11 @@ class Counting(Discreet):
         raise NotImplementedError
 
     def count(
-        self, codings: Sequence[Coding], tuples: Sequence[tuple[int, ...]], recodings: Sequence[Recoding]
+        self,
+        codings: Sequence[Coding],
+        tuples: Sequence[tuple[int, ...]],
+        recodings: Sequence[Recoding],
+        weight: Column | None = None,
     ) -> list[Floats]:
         """Count the groups of each tuple of columns, in one pass."""
         raise NotImplementedError
@@ -119,13 +131,21 @@ class InDatabase(Counting):
         return int(self.engine.contingency(self.table, [every], [(0,)])[0].sum())
 
     def count(
-        self, codings: Sequence[Coding], tuples: Sequence[tuple[int, ...]], recodings: Sequence[Recoding]
+        self,
+        codings: Sequence[Coding],
+        tuples: Sequence[tuple[int, ...]],
+        recodings: Sequence[Recoding],
+        weight: Column | None = None,
     ) -> list[Floats]:
         """Count the groups of each tuple of columns, in one query."""
         columns = [
             Coded(one.name, rule_of(one), how.starts, how.groups) for one, how in zip(codings, recodings, strict=True)
         ]
-        return [one.astype(np.float64) for one in self.engine.contingency(self.table, columns, tuples)]
+        if weight is None:
+            return [one.astype(np.float64) for one in self.engine.contingency(self.table, columns, tuples)]
+        most = most_weight(weight)
+        steps = Coded(weight.name, Steps(0.0, most, most / WEIGHTS, 0, WEIGHTS))
+        return [one / WEIGHTS for one in self.engine.contingency(self.table, columns, tuples, steps)]
 
     def histograms(self, described: Sequence[Described]) -> list[list[Floats]]:
         """Return the histograms that each column wants, from one query."""
@@ -160,20 +180,27 @@ class InSpark(Counting):
         return int(self.engine.add_up(self.table, _length)[0])
 
     def count(
-        self, codings: Sequence[Coding], tuples: Sequence[tuple[int, ...]], recodings: Sequence[Recoding]
+        self,
+        codings: Sequence[Coding],
+        tuples: Sequence[tuple[int, ...]],
+        recodings: Sequence[Recoding],
+        weight: Column | None = None,
     ) -> list[Floats]:
         """Count the groups of each tuple of columns, in one job."""
         domain = Domain(tuple(codings))
 
         def counts(frame: pl.DataFrame) -> Ints:
-            rows = domain.encode(Columns(tuple(frame.get_columns()), None, named=True))
-            return np.concatenate([one.ravel() for one in rows.count(tuples, recodings)]).astype(np.int64)
+            weights = None if weight is None else record_weights(frame[weight.name], weight)
+            rows = domain.encode(Columns(tuple(frame.get_columns()), None, named=True), weights)
+            counted = np.concatenate([one.ravel() for one in rows.count(tuples, recodings)])
+            return (counted if weight is None else counted * WEIGHTS).astype(np.int64)
 
         if not tuples:
             return []
         shapes = [tuple(recodings[at].size for at in one) for one in tuples]
         parts = split(self.engine.add_up(self.table, counts), [int(np.prod(one)) for one in shapes])
-        return [one.astype(np.float64).reshape(shape) for one, shape in zip(parts, shapes, strict=True)]
+        unit = 1 if weight is None else WEIGHTS
+        return [(one / unit).reshape(shape) for one, shape in zip(parts, shapes, strict=True)]
 
     def histograms(self, described: Sequence[Described]) -> list[list[Floats]]:
         """Return the histograms that each column wants, from one job."""
@@ -210,11 +237,13 @@ class EngineRecords(Discreet, Records):
     label: int | None
     domain: Domain
     where: Counting
+    weight: Column | None = None
+    """The column of survey weights."""
     scans: ClassVar[bool] = False
 
     def count(self, tuples: Sequence[tuple[int, ...]], recodings: Sequence[Recoding]) -> list[Floats]:
         """Count the groups of each tuple of columns, in one pass over the rows."""
-        return self.where.count(self.domain.codings, tuples, recodings)
+        return self.where.count(self.domain.codings, tuples, recodings, self.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,16 +258,15 @@ class EngineDescription(Description):
         """The number of records."""
         return self.where.rows()
 
-    def records(self, domain: Domain, weights: Floats | None = None) -> Records:
+    def records(self, domain: Domain, weights: Any = None) -> Records:
         """Return the records, which are counted where they are."""
-        return EngineRecords(domain.axes, domain.label, domain, self.where)
+        return EngineRecords(domain.axes, domain.label, domain, self.where, weights)
 
-    def weights(self, name: str) -> Floats:
-        """Refuse: weights are read with the records."""
-        raise OptionError(
-            f"records with weights ('{name}') are not counted where they are",
-            hint="export the table to a Parquet file, or leave out the weights",
-        )
+    def weights(self, name: str) -> Any:
+        """Return the declared column of survey weights, which are added up where they are."""
+        column = self._declared(name)
+        most_weight(column)
+        return column
 
     def _exact_histograms(self) -> list[list[Floats]]:
         wanted = [one for one in self.described if one.wants_bounds or one.wants_step]

@@ -35,6 +35,7 @@ from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
 from sfumato.synthesizers.catalogue import parameters_of
+from sfumato.synthesizers.plan import derived
 from sfumato.synthesizers.state import State
 from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
 from sfumato.synthesizers.tables.base import Model, Synthesizer
@@ -162,9 +163,13 @@ class Generator(Artifact, Discreet):
         )
 
     @property
+    def hidden(self) -> float:
+        """The number of rows with a value below which it is lost in the noise: two deviations of its count, at best."""
+        return 2 * self.plan.noise * math.sqrt(self.columns)
+
+    @property
     def _about_noise(self) -> str:
-        total = max(self.model.total or 0.0, 1.0)
-        hidden = 2 * self.plan.noise * math.sqrt(self.columns)  # two deviations of each count of a value, at best
+        total, hidden = max(self.model.total or 0.0, 1.0), self.hidden
         if self.model.total is None or hidden <= _FREQUENT * total:
             return ""
         enough = self.epsilon * hidden / (_FREQUENT * total)
@@ -193,7 +198,7 @@ class Generator(Artifact, Discreet):
         return {
             **self._terms,
             "target": self.target,
-            "relation": self.spent.relation.value,
+            "relation": self.plan.relation.value,
             "seed": self.options.get("seed"),
             "events": [one.to_dict() for one in self.plan.events],
         }
@@ -396,7 +401,7 @@ def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Tabl
         raise InputError("of a column its domain, bounds or decimals are bought")
     described = [Described.before(one, bought.get(one.name, ())) for one in domain.codings]
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
-    return plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise)
+    return derived(plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise))
 
 
 def _truth(value: Any) -> bool:

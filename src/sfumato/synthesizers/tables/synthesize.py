@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.ledger.ledger import Ledger
@@ -232,14 +231,14 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
             raise OptionError(f"'{given}' is built in: what is public of it is known", hint="leave out the schema")
         return datasets.without_split(datasets.TABLES[given]())
     if isinstance(given, str) and not Path(given).exists() and "://" not in given:
-        close = did_you_mean(given, datasets.TABLES)
+        close = did_you_mean(given, datasets.BUILT_IN)
         if close.startswith("did you mean"):
             raise OptionError(f"there is no file '{given}'", hint=close)
     data = read(given, inferred=False) if isinstance(given, str | Path) else given
     return Table.of(data, schema=schema).as_declared()
 
 
-def _weights(name: str | None, every: Description) -> tuple[NDArray[np.float64] | None, Description]:
+def _weights(name: str | None, every: Description) -> tuple[Any, Description]:
     """Return the weights of the records, and the description without them."""
     if name is None:
         return None, every

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.state import Stored, split
+from sfumato.synthesizers.state import State, Stored, split
 from sfumato.synthesizers.tables.base import Axis, Recoding, Records
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "is_wide",
     "label_totals",
     "read_cells",
+    "read_columns",
     "read_groups",
 ]
 
@@ -216,6 +217,21 @@ def read_cells(axes: Sequence[Axis], stored: Stored) -> list[Cells]:
         if not (np.all(np.diff(one) > 0) and one[0] == 0 and one[-1] == axis.size - 1):
             raise InputError(f"the cells of column '{axis.name[:40]}' must rise from 0 to its last code")
     return [Cells(one.astype(np.int64), axis.size) for axis, one in zip(axes, starts, strict=True)]
+
+
+def read_columns(axes: Sequence[Axis], label: int | None, state: State) -> tuple[Stored, list[Axis], int, list[Cells]]:
+    """Return a state that somebody wrote to a file, its columns beside the label, the number of labels, and the cells.
+
+    Examples
+    --------
+    >>> axes = [Axis("sex", 3, False), Axis("ill", 3, False)]
+    >>> stored, columns, labels, cells = read_columns(axes, 1, State({"cells": [3]}, {"starts": np.arange(3)}))
+    >>> [one.name for one in columns], labels, [one.size for one in cells]
+    (['sex'], 2, [3])
+    """
+    stored = Stored(state)
+    columns = [axis for at, axis in enumerate(axes) if at != label]
+    return stored, columns, 1 if label is None else axes[label].size - 1, read_cells(columns, stored)
 
 
 def read_groups(stored: Stored, name: str, cells: Sequence[Cells]) -> list[Ints]:

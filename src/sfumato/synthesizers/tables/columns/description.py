@@ -32,13 +32,24 @@ from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Columns, Feature, as_read, describe, texts_in
-from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
+from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.synthesizers.tables.base import Axis, Records
 from sfumato.synthesizers.tables.columns.cells import NARROW
 from sfumato.synthesizers.tables.columns.domain import Coding, Domain
 from sfumato.synthesizers.tables.columns.kinds import Values, numbers_in, type_of
 
-__all__ = ["MOST_DECIMALS", "SHARE", "Described", "Description", "record_weights", "selections", "shares", "texts_of"]
+__all__ = [
+    "MOST_DECIMALS",
+    "SHARE",
+    "WEIGHTS",
+    "Described",
+    "Description",
+    "most_weight",
+    "record_weights",
+    "selections",
+    "shares",
+    "texts_of",
+]
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +58,8 @@ SHARE = "columns"
 _FOR_EACH = 0.01  # the worth of each histogram, relative to all other sums,
 _LEAST, _MOST = 0.02, 0.25  # and of all of them
 _FOR_CATEGORIES = 0.1  # the share of epsilon, and of delta
+WEIGHTS = 2**16
+"""How many steps a survey weight has, so that sums of weights are exact."""
 MOST_DECIMALS = 6
 """Numbers with so many decimals are taken as continuous."""
 _FALSE = 1e-5  # the chance that an empty bin of a column seems full
@@ -185,12 +198,22 @@ class Described:
             if ends is None:
                 raise SfumatoError(
                     f"column '{self.name}': no bounds were found above the noise",
-                    hint="there are too few numbers for this epsilon; it is spent. Declare the bounds in the schema",
+                    hint=f"there are too few values for this epsilon; it is spent. {self._remedy}",
                 )
             bounds = self._within(ends, step)
         elif step is not None and bounds is not None and math.floor(bounds[1] / step) < math.ceil(bounds[0] / step):
             step = None  # the bounds are closer than that
         return Described(self.name, self.values, self.dtype, bounds, self.domain, step)
+
+    @property
+    def _remedy(self) -> str:
+        """What to do if its bounds are lost in the noise."""
+        unit = {Values.DATE: "days since 1970", Values.MOMENT: "seconds since 1970"}.get(self.values)
+        if unit is None:
+            return "Declare the bounds in the schema"
+        if self.dtype is None:  # with bounds, the cells of a text file would be numbers
+            return "Raise it, or leave out the column"
+        return f"Declare the bounds in the schema, in {unit}"
 
     def _within(self, ends: tuple[float, float], step: float | None) -> tuple[float, float]:
         """Return the first and the last multiple of the step in a half-open interval, in the range of the type."""
@@ -287,14 +310,16 @@ class Description:
         """Return the values of a column."""
         return self.columns.values[self.columns.names.index(name)]
 
-    def records(self, domain: Domain, weights: Floats | None = None) -> Records:
+    def records(self, domain: Domain, weights: Any = None) -> Records:
         """Return the records as codes."""
         return domain.encode_each(self.values, weights)
 
-    def weights(self, name: str) -> Floats:
-        """Return a column of survey weights; see `record_weights`."""
-        declared = (self.columns.schema or Schema([]))[name]
-        return record_weights(self.values(name), declared)
+    def weights(self, name: str) -> Any:
+        """Return a column of survey weights, as `records` takes them; see `record_weights`."""
+        return record_weights(self.values(name), self._declared(name))
+
+    def _declared(self, name: str) -> Column:
+        return (self.columns.schema or Schema([]))[name]
 
     def _exact_histograms(self) -> list[list[Floats]]:
         """Return the histograms that each column wants."""
@@ -356,12 +381,19 @@ def record_weights(values: pl.Series, column: Column) -> Floats:
     >>> record_weights(pl.Series("w", [50, 200, None]), Column(name="w", bounds=(0, 100))).tolist()
     [0.5, 1.0, 0.0]
     """
+    most = most_weight(column)
+    steps = np.rint(np.clip(numbers_in(values, Values.REAL), 0.0, most) / (most / WEIGHTS))
+    return np.nan_to_num(steps, nan=0.0) / WEIGHTS
+
+
+def most_weight(column: Column) -> float:
+    """Return the declared upper bound of survey weights."""
     if column.bounds is None or not column.bounds[1] > 0:
         raise SchemaError(
-            f"the weights '{values.name}' need a declared upper bound above 0",
+            f"the weights '{column.name}' need a declared upper bound above 0",
             hint="declare the bounds of the column in the schema: without them, one record could count for all",
         )
-    return on_grid(np.clip(np.nan_to_num(numbers_in(values, Values.REAL) / column.bounds[1], nan=0.0), 0.0, 1.0))
+    return column.bounds[1]
 
 
 _EPOCH = date(1970, 1, 1).toordinal()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from sfumato.data.validate import real
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Selection, Share, on_grid
-from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.state import State, split
 from sfumato.synthesizers.tables.base import (
     Axis,
     Mask,
@@ -43,7 +43,7 @@ from sfumato.synthesizers.tables.columns.cells import (
     find_cells,
     is_wide,
     label_totals,
-    read_cells,
+    read_columns,
     read_groups,
 )
 from sfumato.synthesizers.tables.methods.junction import Clique, Junction, Measured, draw_along, tilt, triangulate
@@ -129,10 +129,7 @@ class AimModel(Model):
     @classmethod
     def from_state(cls, axes: tuple[Axis, ...], label: int | None, state: State) -> Self:
         """Return the model of a state."""
-        stored = Stored(state)
-        classes = 1 if label is None else axes[label].size - 1
-        columns = [axis for at, axis in enumerate(axes) if at != label]
-        cells = read_cells(columns, stored)
+        stored, _, classes, cells = read_columns(axes, label, state)
         sizes = [one.size for one in cells]
         total = sum(sizes)
         groups = read_groups(stored, "groups", cells)

@@ -28,7 +28,7 @@ from sfumato.errors import InputError, require_extra
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, softmax
 from sfumato.synthesizers.dense import Dense
 from sfumato.synthesizers.dp_em import Mixtures, em_shares, fit_mixtures
-from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.state import State, split
 from sfumato.synthesizers.steps import Steps
 from sfumato.synthesizers.tables.base import Axis, Model, Records, Synthesizer
 from sfumato.synthesizers.tables.columns.cells import (
@@ -37,7 +37,7 @@ from sfumato.synthesizers.tables.columns.cells import (
     find_cells,
     is_wide,
     label_totals,
-    read_cells,
+    read_columns,
     read_groups,
 )
 from sfumato.synthesizers.tables.methods.marginals import coarse_groups, draw_evenly, onto_simplex
@@ -141,10 +141,7 @@ class AutoEncoderModel(Model):
     @classmethod
     def from_state(cls, axes: tuple[Axis, ...], label: int | None, state: State) -> Self:
         """Return the model of a state."""
-        stored = Stored(state)
-        classes = 1 if label is None else axes[label].size - 1
-        columns = [axis for at, axis in enumerate(axes) if at != label]
-        cells = read_cells(columns, stored)
+        stored, _, classes, cells = read_columns(axes, label, state)
         sizes = [one.size for one in cells]
         total = sum(sizes)
         groups = read_groups(stored, "groups", cells)

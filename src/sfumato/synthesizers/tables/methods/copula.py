@@ -20,9 +20,16 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.state import State, split
 from sfumato.synthesizers.tables.base import Axis, Model, Records, Synthesizer
-from sfumato.synthesizers.tables.columns.cells import Cells, count_cells, find_cells, is_wide, label_totals, read_cells
+from sfumato.synthesizers.tables.columns.cells import (
+    Cells,
+    count_cells,
+    find_cells,
+    is_wide,
+    label_totals,
+    read_columns,
+)
 from sfumato.synthesizers.tables.methods.marginals import draw_evenly, onto_simplex
 
 __all__ = ["Copula"]
@@ -76,10 +83,7 @@ class CopulaModel(Model):
     @classmethod
     def from_state(cls, axes: tuple[Axis, ...], label: int | None, state: State) -> Self:
         """Return the model of a state."""
-        stored = Stored(state)
-        classes = 1 if label is None else axes[label].size - 1
-        columns = [axis for at, axis in enumerate(axes) if at != label]
-        cells = read_cells(columns, stored)
+        stored, columns, classes, cells = read_columns(axes, label, state)
         sizes = [one.size for one in cells]
         total = sum(sizes)
         orders = split(stored.array("orders", (total,), kind="i", least=0, most=max(sizes) - 1), sizes)
