@@ -156,8 +156,8 @@ def synthesize_images(
     if is_named:
         provenance = Provenance(str(data), known, None, {"public": True})
     else:
-        name = Path(data).name if isinstance(data, str | Path) else origin.name if origin else None
-        provenance = Provenance(name, known, origin, {"public": is_public})
+        place = Path(data) if isinstance(data, str | Path) else origin
+        provenance = Provenance(place.name if place else None, known, origin, {"public": is_public})
     return generator.release(provenance, time.monotonic() - began, charged=book is not None)
 
 
