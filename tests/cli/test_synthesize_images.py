@@ -121,6 +121,18 @@ def test_the_page_of_the_owner_is_written_beside_the_folder_on_request(sfumato: 
 
 
 def test_without_a_request_there_is_no_page_of_the_owner(sfumato: Run, scans: str) -> None:
-    assert sfumato("synthesize", scans, *ASK).code == 0
+    assert sfumato("synthesize", scans, *ASK, "--method", "noisy-weights").code == 0
     assert not Path("out.owner.html").exists()
     refused(sfumato("synthesize", "adult", "--private-page", "-o", "rows"), "--private-page is for images")
+
+
+def test_several_epsilons_make_a_release_each_and_pages_that_compare_them(sfumato: Run, scans: str) -> None:
+    ask = ("--epsilon", "1,4", "--method", "auto-encoder", "--private-page")
+    ran = sfumato("synthesize", scans, *ask, *ASK)
+    assert ran.code == 0, ran.err
+    assert sorted(one.name for one in Path("out").iterdir()) == ["epsilon1", "epsilon4", "report.html"]
+    assert sorted(one.name for one in Path("out/epsilon4").iterdir()) == FILES
+    assert "2 generators of synthetic images" in Path("out/report.html").read_text()
+    figures = json.loads(Path("out.owner.json").read_text())
+    assert [(one["name"], one["epsilon"]) for one in figures["sets"]] == [("epsilon1", 1.0), ("epsilon4", 4.0)]
+    assert sfumato("verify", "out/epsilon4").code == 0

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from sfumato.budget.accounting.accountant import spent
 from sfumato.data.certificate import CERTIFICATE
 from sfumato.data.release import Provenance
 from sfumato.frontier import ImageEvaluation, evaluate_images
@@ -208,6 +209,28 @@ def test_an_evaluation_without_test_images_has_a_page_too() -> None:
     assert "models were not measured: there are no test images" in said
     assert "The nearest real images" in said
     assert "chance gives" not in said
+
+
+def test_several_generators_are_compared_class_by_class(release: sf.Release, tmp_path: Path) -> None:
+    other = sf.synthesize(private_images(), epsilon=5, **{**CALM, "rows": 40})
+    sf.save({"two": release, "five": other}, tmp_path / "both")
+    page = (tmp_path / "both" / "report.html").read_text()
+    said = texts(page)
+    assert "2 generators of synthetic images" in said
+    assert 'href="two/report.html"' in page
+    together = spent([*release.events, *other.events], 1e-4)
+    assert str(together) in said
+    assert together.epsilon > 5
+    assert not any(shows(page, one) for one in planted())
+    assert "It shows no real image" in said
+    drawn = release.draw(225, np.random.default_rng(0), style="faithful")
+    label = int(drawn[1][0])
+    assert shows(page, drawn[0][0]), label
+    open_ = sf.synthesize(private_images(), **{**CALM, "method": "noisy-weights"})
+    sf.save({"two": release, "open": open_}, tmp_path / "open")
+    said = texts((tmp_path / "open" / "report.html").read_text())
+    assert "Epsilon is infinite" in said
+    assert "Do not publish what guarantees nothing" in said
 
 
 def test_the_folder_of_a_release_can_be_evaluated(release: sf.Release, tmp_path: Path) -> None:

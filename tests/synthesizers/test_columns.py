@@ -329,3 +329,29 @@ def test_a_parquet_file_is_learned_column_by_column_with_the_same_result(
     frame.head(0).write_parquet(tmp_path / "empty.parquet")
     with pytest.raises(InputError, match="no rows"):
         sf.synthesize(tmp_path / "empty.parquet", 8, ledger=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "says"),
+    [
+        (Values.WHOLE, pl.Int64(), "Declare the bounds in the schema"),
+        (Values.DATE, pl.Date(), "Declare the bounds in the schema, in days since 1970"),
+        (Values.DATE, None, "Raise it, or leave out the column"),
+    ],
+)
+def test_bounds_that_are_lost_in_the_noise_come_with_a_remedy_that_works(values: Values, dtype: Any, says: str) -> None:
+    one = Described("since", values, dtype)
+    with pytest.raises(SfumatoError, match="no bounds were found") as caught:
+        one.estimated([np.zeros(len(one.edges))], 10.0)
+    assert (caught.value.hint or "").endswith(says)
+
+
+def test_the_bounds_of_dates_of_a_frame_are_declared_in_days() -> None:
+    frame = pl.DataFrame({"since": [date(2020, 1, 1 + at % 28) for at in range(200)]})
+    schema = sf.Schema([sf.Column(name="since", bounds=(18_000, 19_000))])
+    release = sf.synthesize(
+        sf.Table(frame, schema), 9, method="independent", rows=20, delta=1e-4, declared_only=True, ledger=False
+    )
+    drawn = release.table.to_polars()["since"].drop_nulls()
+    assert drawn.dtype == pl.Date
+    assert drawn.is_between(date(2019, 4, 14), date(2022, 1, 8)).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +65,8 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
     default=1.0,
     show_default=True,
     metavar="E[,E...]",
-    help="The privacy loss of everything together; less is more private, and less like the original. Of a table, "
-    "several make a release each, and a page that compares them; each is charged.",
+    help="The privacy loss of everything together; less is more private, and less like the original. "
+    "Several make a release each, and a page that compares them; each is charged.",
 )
 @click.option(
     "--delta",
@@ -302,20 +303,19 @@ def _make_rows(
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
     if not first.private:
         echo(NOT_PRIVATE, err=True)
-    if failure is not None:
-        kept = f"{failure.message}; {', '.join(made)} was paid for before, and is in {output}"
-        raise type(failure)(kept, hint=failure.hint)
+    _raise(failure, made, output)
 
 
 def _releases(
-    table: Any, epsilons: list[float], progress: Any, **options: Any
+    data: Any, epsilons: Sequence[float | None], progress: Any, **options: Any
 ) -> tuple[dict[str, sf.Release], sf.SfumatoError | None]:
-    """Make up rows at each epsilon; return also why one failed, if others were paid for before it."""
+    """Make up rows or images at each epsilon; return also why one failed, if others were paid for before it."""
     made: dict[str, sf.Release] = {}
     for at, epsilon in enumerate(epsilons):
         part = progress and (lambda share, at=at: progress((at + share) / len(epsilons)))
         try:
-            made[f"epsilon{epsilon:g}"] = sf.synthesize(table, epsilon, progress=part, **options)
+            name = "default" if epsilon is None else f"epsilon{epsilon:g}"
+            made[name] = sf.synthesize(data, epsilon, progress=part, **options)
         except sf.SfumatoError as error:
             if not made:
                 raise
@@ -341,29 +341,48 @@ def _make_images(
     if private_page:
         refuse_unwritable(owner_file(output))
         refuse_unwritable(owner_file(output, ".html"))
-    epsilons = own.pop("epsilons")
-    if len(epsilons) > 1:
-        raise OptionError("several --epsilon are for tables, and DATA is a set of images", hint="give one at a time")
-    if ctx.get_parameter_source("epsilons") is ParameterSource.COMMANDLINE:  # else the method may guarantee nothing
-        own["epsilon"] = epsilons[0]
+    asked: list[float | None] = [*own.pop("epsilons")]
+    if ctx.get_parameter_source("epsilons") is not ParameterSource.COMMANDLINE:
+        asked = [None]  # the method may guarantee nothing
     with progress_bar("Making up images") as progress:
-        release = sf.synthesize(data, ledger=ledger, progress=progress, **own)
-    sf.save(release, output, replace=force)
+        made, failure = _releases(data, asked, progress, ledger=ledger, **own)
+    alone, first = len(asked) == 1, next(iter(made.values()))
+    result = first if alone else made
+    sf.save(result, output, replace=force)
     if as_json:
-        print_json(release.to_dict())
-    else:
-        _print(release, "images", printable(Path(data).name), {})
-    _print_notes(release, "images", output)
+        named = [{"name": name, **release.to_dict()} for name, release in made.items()]
+        print_json(first.to_dict() if alone else {"releases": named})
+    for name, release in made.items():
+        if not as_json:
+            _print(release, "images", printable(Path(data).name), {})
+        _print_notes(release, "images", output if alone else str(Path(output) / name))
     if private_page:
-        _private_page(release, data, output, classes=own["classes"], full=own["full"], device=own["device"])
-    if release.plan is None:
+        public = first.provenance.more["public"]
+        real = {"classes": own["classes"], "full": own["full"]}
+        _private_page(result, data, output, public=public, device=own["device"], **real)
+    if first.plan is None:
         echo("NOT PRIVATE: nothing is guaranteed, epsilon is infinite. Do not publish it.", err=True)
-    elif not release.private:
+    elif not first.private:
         echo(NOT_PRIVATE, err=True)
+    _raise(failure, made, output)
+
+
+def _raise(failure: sf.SfumatoError | None, made: Mapping[str, sf.Release], output: str) -> None:
+    """Raise the error of a release that failed after others were paid for."""
+    if failure is not None:
+        kept = f"{failure.message}; {', '.join(made)} was paid for before, and is in {output}"
+        raise type(failure)(kept, hint=failure.hint)
 
 
 def _private_page(
-    release: sf.Release, data: str, output: str, *, classes: int | None, full: bool, device: str | None
+    made: sf.Release | Mapping[str, sf.Release],
+    data: str,
+    output: str,
+    *,
+    public: bool,
+    classes: int | None,
+    full: bool,
+    device: str | None,
 ) -> None:
     """Write the page and the figures that compare the images with real ones: exact, so only for the owner."""
     from sfumato.data.io.files import write_owned
@@ -373,11 +392,11 @@ def _private_page(
 
     real = read_images(data, classes) if are_images(data) else sf.datasets.mnist(full=full)
     with progress_bar("Comparing images") as progress:
-        found = evaluate_images(real, release, device=device or "cpu", progress=progress)
+        found = evaluate_images(real, made, device=device or "cpu", progress=progress)
     page = owner_file(output, ".html")
     sf.write_report(found, page, title=f"{Path(output).name}: real beside synthetic images")
     write_owned(owner_file(output), found.to_dict())
-    secret = "" if release.provenance.more["public"] else ": it is for you alone, do not publish it"
+    secret = "" if public else ": it is for you alone, do not publish it"
     echo(f"Real images beside synthetic ones are in {Path(output).with_name(page.name)}{secret}", err=True)
 
 

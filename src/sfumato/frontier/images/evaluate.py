@@ -32,6 +32,7 @@ __all__ = ["evaluate_images"]
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 
+_FEWEST_SEEN, _MOST_SEEN = 10_000, 100_000  # images that a model sees while it learns
 _MOST_TESTED = 10_000  # test images
 _MOST_FEATURES = 5000  # images of which features are compared
 _MOST_COMPARED = 2000  # synthetic and held-out images that are compared with all training images
@@ -52,7 +53,7 @@ def evaluate_images(
     *,
     test: Any = None,
     models: Sequence[str] | None = None,
-    seen: int = 100_000,
+    seen: int | None = None,
     seed: int = 0,
     device: str = "cpu",
     progress: Callable[[float], None] | None = None,
@@ -72,8 +73,9 @@ def evaluate_images(
         model is trained, and copies are not looked for.
     models : sequence of str, optional
         Some of ``cnn`` (``mlp`` for images below 14 pixels a side) and ``scattering-linear``; both by default.
-    seen : int
-        How many images each model sees while it learns: of a smaller set, each is seen more often.
+    seen : int, optional
+        How many images each model sees while it learns: of a smaller set, each is seen more often. By default 20 times
+        as many as the largest set has, and from 10,000 to 100,000.
     seed : int
     device : str
         Where networks learn: "cpu" or "cuda".
@@ -95,7 +97,8 @@ def evaluate_images(
     (True, 600)
     """
     whole("the seed", seed, least=0, most=2**31 - 1)
-    whole("the number of images that a model sees", seen)
+    if seen is not None:
+        whole("the number of images that a model sees", seen)
     report, rng = progress or (lambda share: None), np.random.default_rng(seed)
     given = real_images(real)
     held = real_images(test) if test is not None else held_out_of(given)
@@ -103,6 +106,7 @@ def evaluate_images(
     train, *sets = of_one_size(given, held, made)
     tested = _some(sets.pop(), _MOST_TESTED, rng) if held is not None else None
     exam = None if tested is None else Exam(tested)
+    seen = seen or min(_MOST_SEEN, max(_FEWEST_SEEN, 20 * max(len(one.labels) for one in (train, *sets))))
     names, why_not = _models(train.canvas, models, tested)
     distances = _Distances(train, tested, sets, rng)
     report(0.1)

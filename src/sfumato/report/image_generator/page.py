@@ -8,12 +8,13 @@ on the page of an evaluation (`report.image_generator.owner`), for the owner of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.budget.accounting.accountant import spent
 from sfumato.data import datasets
 from sfumato.data.release import Release
 from sfumato.report.image_generator.sheets import Paper, Sheet, paper_of, shown_classes
@@ -24,6 +25,7 @@ from sfumato.synthesizers.images.base import Canvas
 __all__ = ["page_of", "page_of_all"]
 
 _COLUMNS, _ROWS = 5, 5  # of a sheet
+_BESIDE, _ROWS_BESIDE = 6, 2  # of a sheet beside those of other releases
 _DRAWN = 3 * _COLUMNS * _ROWS  # images per class of a style that the release has none of
 _MOST_DRAWN = 2**26  # bytes of images
 _FEW = 3  # classes, whose sheets are drawn larger
@@ -90,8 +92,59 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
 
 
 def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page | None:
-    """Return None: generators are listed, not compared."""
-    return None
+    """Return the page that compares generators of one set of images, by what is public of them."""
+    ones = list(releases.values())
+    canvas = ones[0].canvas
+    if any(one.canvas != canvas for one in ones):
+        return None  # they are listed
+    sets = {own: _drawn(one, _to_look_at(one)) for own, one in releases.items()}
+    real = [_public_images(one) for one in ones]
+    if real[0] is not None and None not in real:
+        sets = {"real": real[0], **sets}
+    paper = paper_of(canvas, len(shown_classes(canvas)) * len(sets), columns=_BESIDE, rows=_ROWS_BESIDE)
+    by_set = {own: _sheets(*drawn, canvas, paper, own) for own, drawn in sets.items()}
+    beside = [
+        (label, [one._replace(name=own) for own, sheets in by_set.items() for one in sheets if one.name == label])
+        for label in (f"Class {one}" for one in shown_classes(canvas))
+    ]
+    page = fill(
+        "images_all.html",
+        title=f"{name}: generators of synthetic images",
+        headline=f"{count(len(ones), 'generator')} of synthetic images",
+        facts=list(dict.fromkeys(f"{own}: {one.note}" for own, one in releases.items() if one.note)),
+        warnings=list(dict.fromkeys(text for one in ones for text in _warnings(one))),
+        headings=["Generator", "Epsilon", "Spent", "Images"],
+        lines=[
+            (own, f"{one.method}: {', '.join(map(str, one.guarantees)) or 'nothing is guaranteed'}", _numbers(one))
+            for own, one in releases.items()
+        ],
+        beside=beside,
+        real="real" in sets,
+        source=ones[0].provenance.name or "the data set",
+        shown=len(shown_classes(canvas)),
+        classes=canvas.classes,
+        spent=_together(ones),
+    )
+    return Page(page, None)
+
+
+def _numbers(release: Release) -> list[str]:
+    """Return the numbers by which generators are compared."""
+    cost = math.inf if release.plan is None else float(release.spent.epsilon)
+    return [number(float(release.epsilon)), number(cost), number(release.rows)]
+
+
+def _together(releases: Sequence[Release]) -> str:
+    """Say what all generators cost whoever has all of them."""
+    if any(one.plan is None for one in releases):
+        return ""
+    return str(spent([event for one in releases for event in one.events], max(one.delta for one in releases)))
+
+
+def _to_look_at(release: Release) -> str:
+    """Return the style that is best to look at."""
+    styles: tuple[str, ...] = release.model.styles
+    return "faithful" if "faithful" in styles else styles[0]
 
 
 def _headline(release: Release) -> str:
@@ -122,17 +175,23 @@ def _facts(release: Release) -> list[str]:
 
 
 def _style(release: Release, style: str, paper: Paper) -> _Style:
-    """Return the sheets of a style; images that the release does not hold are drawn, always the same ones."""
-    canvas = release.canvas
-    images, labels = release.images, release.labels
-    if style != release.style:
-        rows = max(1, min(_DRAWN * len(shown_classes(canvas)), _MOST_DRAWN // math.prod(canvas.shape)))
-        images, labels = release.draw(rows, np.random.default_rng(0), style=style)
+    """Return the sheets of a style."""
     title, text = _FOR.get(style, (f"Images in the style '{style}'", ""))
     if len(release.model.styles) == 1:
         title = "The images"
     held = "These are in images.npz." if style == release.style else "Not in images.npz: drawn for this page."
-    return _Style(style, title, f"{text} {held}".strip(), _sheets(images, labels, canvas, paper, f"{style} images"))
+    sheets = _sheets(*_drawn(release, style), release.canvas, paper, f"{style} images")
+    return _Style(style, title, f"{text} {held}".strip(), sheets)
+
+
+def _drawn(release: Release, style: str) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """Return images of a style: those of the release, or drawn ones, which are always the same."""
+    if style == release.style:
+        return release.images, release.labels
+    canvas = release.canvas
+    rows = max(1, min(_DRAWN * len(shown_classes(canvas)), _MOST_DRAWN // math.prod(canvas.shape)))
+    images, labels = release.draw(rows, np.random.default_rng(0), style=style)
+    return images, labels
 
 
 def _sheets(images: NDArray[np.uint8], labels: NDArray[Any], canvas: Canvas, paper: Paper, what: str) -> list[Sheet]:

@@ -198,12 +198,22 @@ class Described:
             if ends is None:
                 raise SfumatoError(
                     f"column '{self.name}': no bounds were found above the noise",
-                    hint="there are too few numbers for this epsilon; it is spent. Declare the bounds in the schema",
+                    hint=f"there are too few values for this epsilon; it is spent. {self._remedy}",
                 )
             bounds = self._within(ends, step)
         elif step is not None and bounds is not None and math.floor(bounds[1] / step) < math.ceil(bounds[0] / step):
             step = None  # the bounds are closer than that
         return Described(self.name, self.values, self.dtype, bounds, self.domain, step)
+
+    @property
+    def _remedy(self) -> str:
+        """What to do if its bounds are lost in the noise."""
+        unit = {Values.DATE: "days since 1970", Values.MOMENT: "seconds since 1970"}.get(self.values)
+        if unit is None:
+            return "Declare the bounds in the schema"
+        if self.dtype is None:  # with bounds, the cells of a text file would be numbers
+            return "Raise it, or leave out the column"
+        return f"Declare the bounds in the schema, in {unit}"
 
     def _within(self, ends: tuple[float, float], step: float | None) -> tuple[float, float]:
         """Return the first and the last multiple of the step in a half-open interval, in the range of the type."""
