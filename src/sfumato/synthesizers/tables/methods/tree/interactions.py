@@ -82,7 +82,7 @@ class _Errors:
     def _free(self) -> float:
         """The share of the errors that rows and columns of the table leave free."""
         a, b, _ = self.error.shape
-        return (a - 1) * (b - 1) / (a * b)
+        return float((a - 1) * (b - 1) / (a * b))
 
     def is_clear(self) -> bool:
         """Return whether the errors of any output are larger than chance and the doubt about the rows explain."""
@@ -126,7 +126,8 @@ def learn_interactions(
     coarse = [group.astype(np.int32)[cell] for group, cell in zip(groups, cells, strict=True)]
 
     def places(pair: tuple[int, int]) -> NDArray[np.int32]:
-        return coarse[pair[0]] * noisy[pair].shape[1] + coarse[pair[1]]
+        found: NDArray[np.int32] = coarse[pair[0]] * noisy[pair].shape[1] + coarse[pair[1]]
+        return found
 
     def errors(pair: tuple[int, int]) -> _Errors:
         return _errors(noisy[pair], deviation, places(pair), weights, chances_of(linear))
@@ -159,7 +160,8 @@ def _errors(noisy: Floats, deviation: float, place: NDArray[np.integer], weights
     wanted, rows = noisy[:, :, classes - outputs if outputs == 1 else 0 :], noisy.sum(axis=2)
 
     def sums(values: Floats) -> Floats:
-        return np.bincount(place, weights=values, minlength=rows.size).reshape(shape)
+        found: Floats = np.bincount(place, weights=values, minlength=rows.size).astype(np.float64).reshape(shape)
+        return found
 
     base = np.maximum(sums(weights), 1e-9)
     error, noise, curve = (np.empty((*shape, outputs)) for _ in range(3))
