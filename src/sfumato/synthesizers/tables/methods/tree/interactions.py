@@ -129,10 +129,11 @@ def learn_interactions(
         found: NDArray[np.int32] = coarse[pair[0]] * noisy[pair].shape[1] + coarse[pair[1]]
         return found
 
-    def errors(pair: tuple[int, int]) -> _Errors:
-        return _errors(noisy[pair], deviation, places(pair), weights, chances_of(linear))
+    def errors(pair: tuple[int, int], chances: Floats) -> _Errors:
+        return _errors(noisy[pair], deviation, places(pair), weights, chances)
 
-    first = {pair: errors(pair) for pair in noisy}
+    before = chances_of(linear)
+    first = {pair: errors(pair, before) for pair in noisy}
     told = {
         pair: float(np.square(one.error / one.noise * one.curve).sum()) for pair, one in first.items() if one.is_clear()
     }
@@ -141,7 +142,7 @@ def learn_interactions(
     linear = linear.copy()
     for sweep in range(_SWEEPS):
         for pair in sorted(told, key=lambda one: -told[one]) if sweep == 0 else list(found):
-            now = errors(pair)
+            now = errors(pair, chances_of(linear))
             if sweep == 0:
                 if not now.is_clear():  # the pairs before explain it
                     continue
