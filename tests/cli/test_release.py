@@ -155,8 +155,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: the system refuses to write more in the same way."""
     frame = pl.DataFrame({"age": [n % 90 for n in range(60_000)], "note": [f"{n:x}" * 3 for n in range(60_000)]})
     frame.write_parquet(tmp_path / "t.parquet")
-    program = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    program = (  # which writes no compiled module: Python would keep it, cut off
+        "import resource, signal, sys; sys.dont_write_bytecode = True; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"
         "from sfumato.cli.main import main; main(sys.argv[1:])"
     )

@@ -35,7 +35,7 @@ notes = ["It says <so>."]
 
 def test_a_study_prints_a_table_and_writes_a_page(sfumato: Run) -> None:
     Path("tiny.toml").write_text(TINY)
-    ran = sfumato("synthesize", "--recipe", "tiny.toml", "--epochs", "1", "--seed", "3", "--epsilon", "9")
+    ran = sfumato("synthesize", "--recipe", "tiny.toml", "--epochs", "1", "--seed", "3", "--epsilon", "9,10")
     assert ran.code == 0, ran.err
     assert "trained on" in ran.out
     assert "93.60 %" in ran.out
@@ -43,11 +43,11 @@ def test_a_study_prints_a_table_and_writes_a_page(sfumato: Run) -> None:
     page = Path("tiny.html").read_text()
     assert "A &lt;study&gt;" in page
     assert "It says &lt;so&gt;." in page
-    assert page.count("data:image/png") == 4  # real, before and after noise, private
+    assert page.count("data:image/png") == 5  # real, before and after noise, private twice
     again = sfumato("synthesize", "--recipe", "tiny.toml")
     assert again.code == 2
     assert "'tiny.html' exists already" in again.err
-    assert [line.split()[-3] for line in ran.out.splitlines() if line.startswith("auto-encoder")] == ["9"]
+    assert [line.split()[-3] for line in ran.out.splitlines() if line.startswith("auto-encoder")] == ["9", "10"]
 
 
 def test_a_study_is_printed_as_json(sfumato: Run) -> None:

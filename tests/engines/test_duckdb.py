@@ -57,6 +57,7 @@ from sfumato.engines import DuckDB
 duckdb.sql("SET enable_progress_bar = false")  # which DuckDB prints after two seconds, on a busy machine
 table = sf.Table(duckdb.sql("SELECT range % 3 AS a, hash(range) AS b FROM range(1_000_000)"))
 tuples = DuckDB().count(table, "a")
+sys.dont_write_bytecode = True  # a compiled module that is cut off would be kept
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
 spill = Path(sys.argv[1])
 try:

@@ -88,6 +88,7 @@ import sfumato as sf
 from sfumato.data.io.source import File
 from sfumato.engines import Memory
 
+sys.dont_write_bytecode = True  # a compiled module that is cut off would be kept
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
 try:
     Memory().count(sf.Table(File(Path(sys.argv[1]), encoding="latin-1")), "a")

@@ -16,6 +16,10 @@ from sklearn.utils import get_tags
 
 import sfumato as sf
 from sfumato.attacks.auditing.mechanisms import mechanism_checks
+from sfumato.attacks.base import Records
+from sfumato.attacks.membership.threshold import LossThreshold
+from sfumato.attacks.predictions import trees_of
+from sfumato.attacks.targets import ModelTarget
 from sfumato.budget import Ledger, Source
 from sfumato.data.recipe import Recipe
 from sfumato.learners import Privacy, PrivateScatteringClassifier, Split, load_model, write_model
@@ -273,10 +277,14 @@ def test_options_of_networks_are_refused_with_the_way_to_the_network(options: di
         sf.train("mnist", "scattering-linear", split=FEW, **options)
 
 
-def test_an_audit_checks_its_sums() -> None:
+def test_it_is_attacked_like_any_model_and_an_audit_checks_its_sums() -> None:
     pixels, labels = images(40)
-    checks = mechanism_checks(classifier().fit(pixels, labels))
-    assert [check.held for check in checks] == [True, True, True]
+    model = classifier(steps=2, views=1).fit(pixels, labels)
+    assert trees_of(model) is None  # it has steps, and is not a pipeline
+    members, others = Records(pixels[:20], labels[:20]), Records(pixels[20:], labels[20:])
+    found = LossThreshold().run(ModelTarget(model), members, others, 0)
+    assert np.isfinite(found.members).all()
+    assert [check.held for check in mechanism_checks(model)] == [True, True, True]
 
 
 def test_scikit_learn_clones_it_and_validates_it() -> None:

@@ -167,7 +167,7 @@ def test_a_method_that_guarantees_nothing_says_so_everywhere(tmp_path: Path) -> 
     certificate = json.loads((tmp_path / "made" / "certificate.json").read_text())
     assert certificate["guarantees"] == []
     assert certificate["claims"] == {"rows": 20, "epsilon": "inf"}
-    assert "Nothing is guaranteed" in (tmp_path / "made" / "report.html").read_text()
+    assert "Epsilon is infinite" in (tmp_path / "made" / "report.html").read_text()
     assert failed(tmp_path / "made") == []
     change_json(tmp_path / "made", "certificate.json", lambda plain: plain["claims"].update(epsilon=1.0))
     assert failed(tmp_path / "made") == ["epsilon is 1"]

@@ -327,7 +327,9 @@ def _own_kind(model: Any) -> Any:
     """Return an unfitted copy of a scikit-learn classifier, also behind a pipeline; else a random forest."""
     while not type(model).__module__.startswith("sklearn.") or hasattr(model, "steps"):
         steps = getattr(model, "steps", None)
-        inner = steps[-1][1] if steps else getattr(model, "model_", getattr(model, "estimator_", None))
+        inner = (
+            steps[-1][1] if isinstance(steps, list) else getattr(model, "model_", getattr(model, "estimator_", None))
+        )
         if inner is None:
             return _sklearn("ensemble").RandomForestClassifier(100)
         model = inner

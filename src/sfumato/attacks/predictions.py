@@ -134,5 +134,5 @@ def trees_of(model: Any) -> int | None:
         return len(votes)
     steps = getattr(model, "steps", None)
     parts = (getattr(model, name, None) for name in ("best_estimator_", "estimator_", "model_"))
-    inner = steps[-1][1] if steps else next((one for one in parts if one is not None), None)
+    inner = steps[-1][1] if isinstance(steps, list) else next((one for one in parts if one is not None), None)
     return None if inner is None else trees_of(inner)

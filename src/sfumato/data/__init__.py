@@ -1,4 +1,4 @@
-"""Tables and what is known of them: schema, hierarchies, integer codes, certificates, data sets."""
+"""Tables, images and what is known of them: schema, hierarchies, integer codes, certificates, data sets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sfumato.data.claim import Claim as Claim
     from sfumato.data.guarantee import Guarantee as Guarantee
     from sfumato.data.hierarchies.hierarchy import Hierarchy as Hierarchy
+    from sfumato.data.images import Images as Images
+    from sfumato.data.io.images import read_images as read_images
     from sfumato.data.recipe import Recipe as Recipe
     from sfumato.data.release import Artifact as Artifact
     from sfumato.data.release import Provenance as Provenance
@@ -32,6 +34,8 @@ __getattr__, __dir__, __all__ = lazy(
         "claim": "Claim",
         "hierarchies.hierarchy": "Hierarchy",
         "guarantee": "Guarantee",
+        "images": "Images",
+        "io.images": "read_images",
         "recipe": "Recipe",
         "release": "Artifact Provenance Release Releases",
         "released_values": "Interval",

@@ -9,6 +9,7 @@ from sfumato._exports import lazy
 if TYPE_CHECKING:
     from sfumato.synthesizers.images.auto_encoder import AutoEncoderImages as AutoEncoderImages
     from sfumato.synthesizers.images.auto_encoder import VariationalImages as VariationalImages
+    from sfumato.synthesizers.images.base import Canvas as Canvas
     from sfumato.synthesizers.images.base import ImageSynthesizer as ImageSynthesizer
     from sfumato.synthesizers.images.catalogue import IMAGE_METHODS as IMAGE_METHODS
     from sfumato.synthesizers.images.distillation import Distillation as Distillation
@@ -30,7 +31,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "images.auto_encoder": "AutoEncoderImages VariationalImages",
-        "images.base": "ImageSynthesizer",
+        "images.base": "Canvas ImageSynthesizer",
         "images.catalogue": "IMAGE_METHODS",
         "images.distillation": "Distillation",
         "images.generator": "ImageGenerator",

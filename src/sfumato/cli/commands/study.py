@@ -22,7 +22,16 @@ __all__ = ["synthesize_by_recipe"]
 
 _STUDIES = "synthesizers/studies"
 _STUDY = "auto-encoder"
-_OPTIONS = ("epsilon", "delta", "method", "epochs", "full", "seed", "insecure_seed")
+_OPTIONS = {
+    "epsilons": "epsilon",
+    "delta": "delta",
+    "method": "methods",
+    "epochs": "epochs",
+    "full": "full",
+    "seed": "seed",
+    "insecure_seed": "insecure_seed",
+}
+"""What the options of the command are called in the study."""
 _OWN = ("recipe", "output", "force", "as_json", "quiet", "debug", "help")
 
 
@@ -68,8 +77,7 @@ def _given(ctx: click.Context) -> dict[str, Any]:
         if one.name not in _OPTIONS:
             shown = "DATA" if isinstance(one, click.Argument) else max(one.opts, key=len)
             raise OptionError(f"{shown} cannot be given with --recipe", hint="leave it out")
-        value = ctx.params[str(one.name)]
-        found.update({"methods": [value]} if one.name == "method" else {str(one.name): value})
+        found[_OPTIONS[one.name]] = ctx.params[one.name]
     return found
 
 

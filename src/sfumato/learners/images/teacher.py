@@ -26,7 +26,7 @@ from torch.nn import functional
 from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.learners.images.generator import ImageMixtures
 from sfumato.learners.images.views import Views, numbers_of
-from sfumato.learners.networks.scattering import normalized_scattering
+from sfumato.learners.networks.scattering import channels_of, normalized_scattering
 
 __all__ = [
     "LIGHT",
@@ -54,6 +54,7 @@ _MOMENTUM = 0.9
 _CLIP = 0.05
 _LEAST_NOISE = 0.1  # with less, the noise is not what limits the accuracy
 _MARGIN = 0.998  # rounding residuals to the grid may lengthen a gradient a little
+_MANY = 6000  # eigenvectors of more products of features, or of images, take minutes
 _AT_ONCE = 64  # records: their features then stay in the processor's cache
 _AT_ONCE_ON_DEVICE = 16_384
 
@@ -183,7 +184,9 @@ def learn_teacher(
     report = progress or (lambda share: None)
     total = generator.count if count is None else count
     signal = total / max(sums.multiplier, _LEAST_NOISE)
-    drawn, _ = generator.draw(samples, rng)
+    low = generator.low
+    size = low.channels * channels_of() * (low.height // 4) * (low.width // 4)
+    drawn, _ = generator.draw(samples if size <= _MANY else min(samples, _MANY), rng)
     warps = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
     found = Whitening.of(features_of(STRONG(as_tensor(drawn, device), warps)), min(whitening, width_of(signal)))
     report(0.1)

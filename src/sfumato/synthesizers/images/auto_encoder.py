@@ -186,8 +186,7 @@ class AutoEncoderImages(ImageSynthesizer):
     clusters : int, optional
         The number of clusters; by default three for each class.
     shared : bool
-        One auto-encoder for all groups, which knows the group, instead of one for each. With few images or a small
-        epsilon, a single group cannot train a network alone.
+        One auto-encoder for all groups, which knows the group, instead of one for each.
     width : int
         The number of dimensions of a code.
     hidden : int
@@ -230,10 +229,10 @@ class AutoEncoderImages(ImageSynthesizer):
     hidden: int = 0
     components: int = 3
     rounds: int = 3
-    steps: int = 200
-    rate: float = 0.1
+    steps: int = 100
+    rate: float = 0.3
     clip: float = 1.0
-    learning_rate: float = 0.01
+    learning_rate: float = 0.03
     jitter: float = 0.1
 
     def __post_init__(self) -> None:

@@ -28,7 +28,13 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Canvas:
-    """What is public of a set of images: their size, the number of channels, and the number of classes."""
+    """What is public of a set of images: their size, the number of channels, and the number of classes.
+
+    Examples
+    --------
+    >>> Canvas(height=28, width=28, channels=1, classes=10).shape
+    (28, 28, 1)
+    """
 
     height: int
     width: int

@@ -30,7 +30,7 @@ from sfumato.synthesizers.plan import multiplier
 __all__ = ["Outcome", "Study", "classify", "run_study"]
 
 _LAYERS = (512, 256, 128, 64)  # of the study's classifier
-_BATCH = 128
+_BATCH = 32
 _WEIGHTS, _CLASSIFIER = 0.1, 0.05  # the study's noise in finished weights
 _METHODS = ("auto-encoder", "variational")
 _SHOWN = 2  # images of each class on the page
@@ -87,7 +87,7 @@ def classify(
 ) -> list[float]:
     """Return the accuracy of the study's classifier on each set of test images.
 
-    It has five dense layers and no activations between them, so it is linear. Adam, cross-entropy, batches of 128.
+    It has five dense layers and no activations between them, so it is linear. Adam, cross-entropy, batches of 32.
 
     Parameters
     ----------

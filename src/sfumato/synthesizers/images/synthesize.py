@@ -156,7 +156,8 @@ def synthesize_images(
     if is_named:
         provenance = Provenance(str(data), known, None, {"public": True})
     else:
-        provenance = Provenance.of(origin, known, public=is_public)
+        place = Path(data) if isinstance(data, str | Path) else origin
+        provenance = Provenance(place.name if place else None, known, origin, {"public": is_public})
     return generator.release(provenance, time.monotonic() - began, charged=book is not None)
 
 
