@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -12,7 +13,9 @@ from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid
 from sfumato.synthesizers.tables.base import Records
 from sfumato.synthesizers.tables.columns.cells import Cells
 from sfumato.synthesizers.tables.methods.marginals import by_group, coarse_groups
+from sfumato.synthesizers.tables.methods.tree.interactions import Interactions, learn_interactions
 from sfumato.synthesizers.tables.methods.tree.labels import LARGEST_RESIDUAL, AdditiveLabels, Pool, influence
+from sfumato.synthesizers.tables.methods.tree.pairs import Pairs
 from sfumato.synthesizers.tables.methods.tree.tree_model import TreeModel
 
 __all__ = ["learn_labels"]
@@ -28,9 +31,10 @@ def learn_labels(
     records: Records,
     columns: Sequence[int],
     raw: Sequence[Floats],
+    pairs: Pairs,
     sums: NoisySums,
     rng: np.random.Generator,
-) -> AdditiveLabels:
+) -> tuple[AdditiveLabels, Interactions]:
     """Fit the additive model on rows that the model draws, and correct it if residuals were paid for.
 
     Parameters
@@ -39,6 +43,7 @@ def learn_labels(
     records : Records
     columns : the positions of all columns but the label
     raw : the noisy counts of (cell, label) of each column
+    pairs : Pairs
     sums : NoisySums
     rng : the source of public randomness
     """
@@ -49,13 +54,20 @@ def learn_labels(
     pool = Pool(labels.places(drawn.cells), drawn.weights, labels.total)
     tables = [by_group(one, groups) for one, groups in zip(raw, merged, strict=True)]
     labels.fit(pool, tables, model.table_deviation, model.by_label)
+    interactions = Interactions(pairs.groups, {}, labels.outputs)
+    if pairs.joint:
+        linear = labels.linear(pool.places)
+        interactions = learn_interactions(
+            pairs.groups, pairs.noisy, pairs.deviation, drawn.cells, drawn.weights, linear
+        )
+        pool = dataclasses.replace(pool, added=interactions.scores(drawn.cells))
     if "residuals" in sums.shares:
         norm = LARGEST_RESIDUAL * math.sqrt(len(columns) + 1)
         deviation = sums.deviation_of("residuals", norm)
         for _ in range(sums.shares["residuals"].times):
-            found = _residuals(records, columns, model.cells, labels)
+            found = _residuals(records, columns, model.cells, labels, interactions)
             labels.correct(pool, sums("residuals", found, norm=norm), deviation)
-    return labels
+    return labels, interactions
 
 
 def _merged(tables: Sequence[Floats], ordered: Sequence[bool]) -> list[Ints]:
@@ -69,17 +81,24 @@ def _merged(tables: Sequence[Floats], ordered: Sequence[bool]) -> list[Ints]:
     ]
 
 
-def _residuals(records: Records, columns: Sequence[int], cells: Sequence[Cells], labels: AdditiveLabels) -> Floats:
+def _residuals(
+    records: Records,
+    columns: Sequence[int],
+    cells: Sequence[Cells],
+    labels: AdditiveLabels,
+    interactions: Interactions,
+) -> Floats:
     """Return the weighted sums of (label - chance) over the records of each cell, for each output of the model."""
     found = np.zeros((labels.total + 1, labels.outputs))
     for batch in records.scan():
         label = batch.codes[records.label or 0]
         known = label < labels.classes
         codes = [batch.codes[at][known] for at in columns]
-        places = labels.places([one.of_codes(code) for one, code in zip(cells, codes, strict=True)])
+        inside = [one.of_codes(code) for one, code in zip(cells, codes, strict=True)]
+        places = labels.places(inside)
         weights = np.ones(places.shape[1]) if batch.weights is None else batch.weights[known]
         truth = (label[known][:, None] == np.arange(labels.classes))[:, 1 if labels.outputs == 1 else 0 :]
-        chances = labels.chances(places)
+        chances = labels.chances(places, interactions.scores(inside))
         left = on_grid((truth - chances) * (weights * influence(chances))[:, None])
         every = Pool(places, np.ones(places.shape[1]), labels.total)
         found += np.stack([every.sums(one) for one in left.T], axis=1)

@@ -50,6 +50,8 @@ class Pool:
     weights: Floats
     total: int
     """The number of cells of all columns."""
+    added: Floats | None = None
+    """What is added to the scores of each row, a column per output."""
 
     def sums(self, values: Floats) -> Floats:
         """Return the weighted sums of a number per row, for each cell of each column, and of all rows."""
@@ -76,7 +78,10 @@ class Pool:
         """Return the pool of the first rows, with the same total weight."""
         weights = self.weights[:rows]
         return Pool(
-            np.ascontiguousarray(self.places[:, :rows]), weights * (self.weights.sum() / weights.sum()), self.total
+            np.ascontiguousarray(self.places[:, :rows]),
+            weights * (self.weights.sum() / weights.sum()),
+            self.total,
+            None if self.added is None else self.added[:rows],
         )
 
 
@@ -121,9 +126,10 @@ class AdditiveLabels:
             found += self.scores[column]
         return found
 
-    def chances(self, places: NDArray[np.integer]) -> Floats:
+    def chances(self, places: NDArray[np.integer], added: Floats | None = None) -> Floats:
         """Return the probability of each class for each row; with two classes, of the second only."""
-        return chances_of(self.linear(places))
+        linear = self.linear(places)
+        return chances_of(linear if added is None else linear + added)
 
     def fit(self, pool: Pool, tables: Sequence[Floats], deviation: float, by_label: Floats) -> None:
         """Fit the scores to noisy counts.
@@ -148,15 +154,16 @@ class AdditiveLabels:
         self.scores[-1] = np.log(share[1:] / share[:1]) if self.outputs == 1 else np.log(share)
         base = np.maximum(pool.sums(np.ones(len(pool.weights))), 1e-9)
         small = pool.first(_FOR_CURVATURE)
+        linear = self.linear(pool.places)
         for step in range(_STEPS):
-            chances, some = self.chances(pool.places), self.chances(small.places)
             for output in range(self.outputs):
-                p, q = chances[:, output], some[:, output]
+                p = chances_of(linear)[:, output]
+                q = p[: len(small.weights)]
                 mean = pool.sums(p) / base
                 error = wanted[:, output] - mean * rows
                 variance = noise * ((1 - mean) ** 2 + mean**2)
                 curve = small.curvature(q * (1 - q))
-                self._update(small, output, curve, error, variance, 1.0, prior=True)
+                linear[:, output] += self._update(pool, output, curve, error, variance, 1.0, prior=True)
             if step in (_STEPS // 2, _STEPS - 3):
                 self._rescale()
 
@@ -172,16 +179,22 @@ class AdditiveLabels:
             The deviation of the noise on each sum.
         """
         small = pool.first(_FOR_CURVATURE)
-        some = self.chances(small.places)
-        heft, variance = influence(some), np.full(self.total + 1, deviation**2)
+        linear = self.linear(small.places)
+        if small.added is not None:
+            linear += small.added
+        before = chances_of(linear)
+        heft, variance = influence(before), np.full(self.total + 1, deviation**2)
         for output in range(self.outputs):
-            q = some[:, output]
+            q = chances_of(linear)[:, output]
             curve = small.curvature(heft * q * (1 - q))
-            self._update(small, output, curve, residuals[:, output], variance, _DOUBT, prior=False)
+            # The scores of other classes have changed since the residuals were summed.
+            left = residuals[:, output] - small.sums(heft * (q - before[:, output]))
+            linear[:, output] += self._update(small, output, curve, left, variance, _DOUBT, prior=False)
 
     def _update(
         self, pool: Pool, output: int, curve: Floats, error: Floats, variance: Floats, own: float, *, prior: bool
-    ) -> None:
+    ) -> Floats:
+        """Change the scores of a class, and return by how much those of the drawn rows change."""
         noise = own * curve + np.diag(variance + 1.0)
         gain = np.linalg.solve(noise, curve).T  # H R^-1
         before = self._prior_precision(output) if prior else self._precision[output]
@@ -189,13 +202,15 @@ class AdditiveLabels:
         if prior:
             pull -= before @ self.scores[:, output]
         precision = gain @ curve + before
-        change = np.linalg.solve(precision, pull) * (1.0 if self.outputs == 1 else 1 - 1 / self.classes)
+        change = np.linalg.solve(precision, pull)
         moved = np.full(pool.places.shape[1], change[-1])
         for column in pool.places:
             moved += change[column]
         # The curvature holds near the present scores only.
-        self.scores[:, output] += change * min(1.0, _LARGEST / max(np.quantile(np.abs(moved), 0.98), 1e-9))
+        part = min(1.0, _LARGEST / max(float(np.quantile(np.abs(moved), 0.98)), 1e-9))
+        self.scores[:, output] += part * change
         self._precision[output] = precision
+        return part * moved
 
     def _prior_precision(self, output: int) -> Floats:
         whole = np.zeros((self.total + 1, self.total + 1))

@@ -48,6 +48,7 @@ class Pairs:
     ----------
     groups : the group of each cell, for each column
     tables : by the positions of two columns
+    noisy : the counts as they were bought
     deviation : that of the noise on each count
     joint : whether the counts were within each label
     trust : the share of what pairs tell of the label together, beyond what each column tells, that is not noise
@@ -55,6 +56,7 @@ class Pairs:
 
     groups: list[Ints]
     tables: dict[tuple[int, int], Floats]
+    noisy: dict[tuple[int, int], Floats]
     deviation: float
     joint: bool
     trust: float
@@ -82,11 +84,12 @@ def learn_pairs(
     exact = _count(records, columns, cells, groups, pairs, joint=joint)
     flat = sums("pairs", np.concatenate([np.zeros(0), *(one.ravel() for one in exact)]), norm=norm)
     margins = [by_group(one, group) for one, group in zip(tables, groups, strict=True)]
-    fitted, apart, noise = {}, 0.0, 0.0
+    fitted, counted, apart, noise = {}, {}, 0.0, 0.0
     for (a, b), noisy, had in zip(pairs, split(flat, [one.size for one in exact]), exact, strict=True):
-        fitted[a, b], beyond = _fit(noisy.reshape(had.shape), margins[a], margins[b], deviation)
+        counted[a, b] = noisy.reshape(had.shape)
+        fitted[a, b], beyond = _fit(counted[a, b], margins[a], margins[b], deviation)
         apart, noise = apart + beyond, noise + had.size * deviation**2
-    return Pairs(groups, fitted, deviation, joint, _trust(apart, noise) if joint else 0.0)
+    return Pairs(groups, fitted, counted, deviation, joint, _trust(apart, noise) if joint else 0.0)
 
 
 def choose_pairs(informative: Sequence[float], most: int = _PAIRS) -> list[tuple[int, int]]:

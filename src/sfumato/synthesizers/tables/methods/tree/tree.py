@@ -9,14 +9,16 @@ All that is read of the records are four kinds of sums with Gaussian noise; ever
                given the noisy counts of (a, b), (a, label) and (b, label)
     residuals  draw rows from the tree, rake them to all pairs                           (`tree_model`, `raking`)
                fit an additive model of the label to the counts of cells, with the drawn rows
+               add to it what pairs tell of the label beyond it, if they were counted within labels (`interactions`)
                twice: sum (label - chance) over the records of each cell, correct the model          (`labels`)
 
     to sample: draw rows from the tree, rake them, draw labels from the additive model.
 
-With enough budget the pairs are counted within each label, and the tree knows interactions that the additive model does
-not. Both are then estimates with errors of their own, and their mean is the safer guess: half of the rows keep the
-label of the tree if its interactions are all signal, fewer in proportion to their noise, and none if pairs were counted
-without the label. This share grows with epsilon by itself.
+With enough budget the pairs are counted within each label. What they clearly tell beyond the additive model is added to
+it, so that it is not below the tree where the label is an interaction. The tree has all other interactions, clear or
+not. Both are estimates with errors of their own, and their mean is the safer guess: half of the rows keep the label of
+the tree if its interactions are all signal, fewer in proportion to their noise, and none if pairs were counted without
+the label. This share grows with epsilon by itself.
 
 References: Chow and Liu 1968 (trees), McKenna, Miklau and Sheldon 2021 (noisy marginals), Deming and Stephan 1940
 (raking), Hastie and Tibshirani 1986 (additive models), Nori et al. 2021 (the same with privacy).
@@ -100,5 +102,5 @@ class LabelledTree(Synthesizer):
             mix=pairs.trust / 2,
         )
         if self.additive and len(by_label) > 1:
-            model.labels = learn_labels(model, records, columns, raw, sums, rng)
+            model.labels, model.interactions = learn_labels(model, records, columns, raw, pairs, sums, rng)
         return model

@@ -20,6 +20,7 @@ from sfumato.synthesizers.state import State, Stored, split
 from sfumato.synthesizers.tables.base import Axis, Mask, Model, Sampler
 from sfumato.synthesizers.tables.columns.cells import Cells, read_cells, read_groups
 from sfumato.synthesizers.tables.methods.marginals import by_group, draw_evenly, information, spanning_tree
+from sfumato.synthesizers.tables.methods.tree.interactions import Interactions
 from sfumato.synthesizers.tables.methods.tree.labels import AdditiveLabels, labels_in_order
 from sfumato.synthesizers.tables.methods.tree.raking import Wanted, rake
 
@@ -62,6 +63,7 @@ class TreeModel(Model):
     mix: float
     """The share of rows that keep the label of the tree."""
     labels: AdditiveLabels | None = field(default=None)
+    interactions: Interactions | None = field(default=None)
 
     @property
     def total(self) -> float:
@@ -151,7 +153,8 @@ class TreeModel(Model):
     def chances(self, fine: list[Ints]) -> Floats:
         """Return the chances of the labels of rows, given their cells; see `AdditiveLabels.chances`."""
         assert self.labels is not None
-        return self.labels.chances(self.labels.places(fine))
+        added = None if self.interactions is None else self.interactions.scores(fine)
+        return self.labels.chances(self.labels.places(fine), added)
 
     def given(self, allowed: Mapping[int, Mask]) -> Sampler:
         """Return what draws the rows whose codes are among those allowed."""
@@ -172,6 +175,11 @@ class TreeModel(Model):
         }
         if self.labels is not None:
             arrays |= {"merged": np.concatenate(self.labels.merged), "scores": self.labels.scores}
+        if self.interactions is not None:
+            arrays |= {
+                "interacting": np.array(list(self.interactions.tables), dtype=np.int64).reshape(-1, 2),
+                "interactions": np.concatenate([np.zeros(0), *(a.ravel() for a in self.interactions.tables.values())]),
+            }
         return State({**settings, "cells": [one.size for one in self.cells]}, arrays)
 
     @classmethod
@@ -184,10 +192,8 @@ class TreeModel(Model):
         sizes = [one.size for one in cells]
         total = sum(sizes)
         groups = read_groups(stored, "groups", cells)
-        paired = _read_pairs(stored, len(columns))
-        shapes = [(int(groups[a].max()) + 1, int(groups[b].max()) + 1, classes) for a, b in paired]
-        lengths = [a * b * c for a, b, c in shapes]
-        flat = split(stored.array("pairs", (sum(lengths),), least=0.0), lengths)
+        pairs = _read_tables(stored, "paired", "pairs", groups, classes, least=0.0)
+        _refuse_unconnected(pairs, len(columns))
         model = cls(
             axes=axes,
             label=label,
@@ -195,7 +201,7 @@ class TreeModel(Model):
             groups=groups,
             by_label=stored.array("by_label", (classes,), least=1e-9),
             tables=split(stored.array("tables", (total, classes), least=0.0), sizes),
-            pairs={pair: one.reshape(shape) for pair, one, shape in zip(paired, flat, shapes, strict=True)},
+            pairs=pairs,
             joint=bool(stored.whole("joint", 0, 1)),
             sweeps=stored.whole("sweeps", 0, _MOST_SWEEPS),
             pool_rows=stored.whole("pool_rows", 1, _MOST_ROWS),
@@ -206,25 +212,38 @@ class TreeModel(Model):
         if "scores" in state.arrays:
             ordered = [one.ordered for one in columns]
             model.labels = AdditiveLabels(read_groups(stored, "merged", cells), ordered, classes)
-            model.labels.scores = stored.array("scores", (model.labels.total + 1, model.labels.outputs))
+            outputs = model.labels.outputs
+            model.labels.scores = stored.array("scores", (model.labels.total + 1, outputs))
+            told = _read_tables(stored, "interacting", "interactions", groups, outputs)
+            model.interactions = Interactions(groups, told, outputs)
         return model
 
 
 _SETTINGS = ("pair_deviation", "table_deviation", "sweeps", "pool_rows", "mix")
 
 
-def _read_pairs(stored: Stored, columns: int) -> list[tuple[int, int]]:
-    """Return pairs of columns, each once, which connect all columns."""
-    given = stored.state.arrays.get("paired")
+def _read_tables(
+    stored: Stored, names: str, values: str, groups: list[Ints], last: int, *, least: float = -math.inf
+) -> dict[tuple[int, int], Floats]:
+    """Return a table (group, group, last) for each of some pairs of columns; each pair is there once."""
+    given = stored.state.arrays.get(names)
     count = 0 if given is None else len(given)
-    found = stored.array("paired", (min(count, _MOST_PAIRS), 2), kind="i", least=0, most=max(columns - 1, 0))
-    joined = np.full((columns, columns), -np.inf)
-    joined[found[:, 0], found[:, 1]] = joined[found[:, 1], found[:, 0]] = 0.0
+    found = stored.array(names, (min(count, _MOST_PAIRS), 2), kind="i", least=0, most=max(len(groups) - 1, 0))
     pairs = [(int(a), int(b)) for a, b in found]
-    connected = all(joined[edge] == 0 for edge in spanning_tree(joined))
-    if not connected or len(set(pairs)) < len(pairs) or any(a >= b for a, b in pairs):
-        raise InputError("the generator's pairs must be different pairs of columns that connect all of them")
-    return pairs
+    if len(set(pairs)) < len(pairs) or any(a >= b for a, b in pairs):
+        raise InputError(f"the generator's '{names}' must be different pairs of columns, the first column first")
+    shapes = [(int(groups[a].max()) + 1, int(groups[b].max()) + 1, last) for a, b in pairs]
+    lengths = [a * b * c for a, b, c in shapes]
+    flat = split(stored.array(values, (sum(lengths),), least=least), lengths)
+    return {pair: one.reshape(shape) for pair, one, shape in zip(pairs, flat, shapes, strict=True)}
+
+
+def _refuse_unconnected(pairs: Mapping[tuple[int, int], Floats], columns: int) -> None:
+    joined = np.full((columns, columns), -np.inf)
+    for a, b in pairs:
+        joined[a, b] = joined[b, a] = 0.0
+    if not all(joined[edge] == 0 for edge in spanning_tree(joined)):
+        raise InputError("the generator's pairs must connect all columns")
 
 
 def draw_cells(
