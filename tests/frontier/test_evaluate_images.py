@@ -103,6 +103,17 @@ def test_chance_explains_images_near_a_few_real_ones() -> None:
     assert outside <= 3
 
 
+def test_test_images_of_another_kind_are_no_copies() -> None:
+    """Brighter test images are far from everything else, so nearly all images are nearer to training images."""
+    other = bars(200, 2)[0].astype(int) + 25
+    test = other.astype(np.uint8), bars(200, 2)[1]
+    (made,) = evaluate_images(bars(300, 0), bars(260, 1), test=test, models=[]).sets
+    assert made.copies is not None
+    assert made.copies.nearer_to_training > 0.8
+    assert made.copies.others_nearer > 0.8
+    assert not made.copies.leaks
+
+
 def test_the_nearest_image_is_that_of_a_plain_search() -> None:
     rng = np.random.default_rng(3)
     images, among = (rng.integers(0, 256, (count, 3, 4, 3), dtype=np.uint8) for count in (700, 90))

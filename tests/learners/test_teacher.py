@@ -99,12 +99,12 @@ def test_the_folded_teacher_scores_as_the_whitened_one() -> None:
 def test_whitened_features_have_about_equal_variance_and_do_not_depend_on_other_images() -> None:
     images = np.random.default_rng(0).integers(0, 256, (90, 12, 12, 1), dtype=np.uint8)
     whitening = Whitening.of(features_of(as_tensor(images)), 20, ridge=1e-6)
-    found = whitened_views(images, whitening, Views(), 1)[:, 0]
+    found = whitened_views(images, whitening, Views(), 1, bytes(16))[:, 0]
     assert (found[:, -1] == 1).all()
     variances = found[:, :-1].var(dim=0)
     assert 0.8 < float(variances.min()) <= float(variances.max()) < 1.2
     order = np.random.default_rng(1).permutation(90)
-    assert (whitened_views(images[order], whitening, Views(), 1)[:, 0] == found[order]).all()
+    assert (whitened_views(images[order], whitening, Views(), 1, bytes(16))[:, 0] == found[order]).all()
 
 
 def test_views_are_random_and_differ_between_images() -> None:

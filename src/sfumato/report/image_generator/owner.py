@@ -108,12 +108,14 @@ def _verdict(one: ImageFigures) -> str:
     """Say whether a set copies training images."""
     assert one.copies is not None
     low, high = one.copies.chance
-    between = f"chance gives {100 * low:.0f} to {100 * high:.0f}%"
-    part = share(one.copies.nearer_to_training)
     same = f"; {count(one.copies.identical, 'image')} identical to a real one" if one.copies.identical else ""
+    found = (
+        f"{share(one.copies.nearer_to_training)} are nearer to a training image than to another real one (without "
+        f"copies {100 * low:.0f} to {100 * high:.0f}%){same}"
+    )
     if one.copies.leaks:
-        return f"copies real images: {part} are nearer to a training image than to another real one ({between}){same}"
-    return f"no copies found: {part} are nearer to a training image than to another real one ({between}){same}"
+        return f"may copy real images: {found}"
+    return f"copies cannot be told from chance: {found}" if high >= 1 else f"no copies found: {found}"
 
 
 def _warnings(e: ImageEvaluation) -> list[str]:
@@ -146,7 +148,7 @@ def _line(one: ImageFigures) -> dict[str, Any]:
         "distance": _distance(one.distance),
         "agreement": ("-", "") if one.agreement is None else (f"{100 * one.agreement:.1f}%", _interval(spread)),
         "nearer": "-" if copies is None else f"{100 * copies.nearer_to_training:.1f}%",
-        "bad": "copies" if copies is not None and copies.leaks else "",
+        "bad": "may copy" if copies is not None and copies.leaks else "",
     }
 
 
@@ -180,6 +182,7 @@ def _neighbours(e: ImageEvaluation, one: ImageFigures) -> dict[str, Any]:
             ("distance to the nearest training image", f"{found.distance:.3f}", f"{found.held_out_distance:.3f}"),
             ("identical to a training image", number(found.identical), "-"),
             ("nearer than a held-out image is", share(found.closer), "50.0%"),
+            ("nearer to training, other training images", share(found.others_nearer), "-"),
         ],
     }
 
