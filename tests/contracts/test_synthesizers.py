@@ -157,8 +157,10 @@ def test_a_forged_state_is_refused(method: Synthesizer) -> None:
     sums = NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1))
     state = method.learn(rows, sums, np.random.default_rng(1)).to_state()
     for name, array in state.arrays.items():
-        wrong = [array[:-1], array.astype(np.complex128)]
-        wrong += [np.full_like(array, np.nan)] if array.dtype.kind == "f" else [array - 5]
+        other = array[:-1] if len(array) else np.ones((1, *array.shape[1:]), array.dtype)
+        wrong = [other, array.astype(np.complex128)]
+        if array.size:
+            wrong += [np.full_like(array, np.nan)] if array.dtype.kind == "f" else [array - 5]
         for forged in (*wrong, None):
             arrays = {**state.arrays, name: forged}
             if forged is None:
