@@ -55,6 +55,7 @@ _CLIP = 0.05
 _LEAST_NOISE = 0.1  # with less, the noise is not what limits the accuracy
 _MARGIN = 0.998  # rounding residuals to the grid may lengthen a gradient a little
 _MANY = 6000  # eigenvectors of more products of features, or of images, take minutes
+_SAMPLES, _SAMPLES_OF_MANY, _FEWEST = 15, 5, 500  # samples per whitened feature; with many features; at least
 _AT_ONCE = 64  # records: their features then stay in the processor's cache
 _AT_ONCE_ON_DEVICE = 16_384
 
@@ -186,9 +187,11 @@ def learn_teacher(
     signal = total / max(sums.multiplier, _LEAST_NOISE)
     low = generator.low
     size = low.channels * channels_of() * (low.height // 4) * (low.width // 4)
-    drawn, _ = generator.draw(samples if size <= _MANY else min(samples, _MANY), rng)
+    width = min(whitening, width_of(signal))
+    enough = _SAMPLES * width if size <= _MANY else min(_SAMPLES_OF_MANY * width, _MANY)
+    drawn, _ = generator.draw(min(samples, max(enough, _FEWEST)), rng)
     warps = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
-    found = Whitening.of(features_of(STRONG(as_tensor(drawn, device), warps)), min(whitening, width_of(signal)))
+    found = Whitening.of(features_of(STRONG(as_tensor(drawn, device), warps)), width)
     report(0.1)
     inputs = whitened_views(
         images, found, LIGHT, views, rng.bytes(16), device=device, progress=lambda share: report(0.1 + 0.4 * share)
