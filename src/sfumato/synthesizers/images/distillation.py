@@ -37,6 +37,7 @@ _TEACHER = 0.75  # of the budget
 _WARPED = replace(STRONG, gamma=0.3)
 _SHORTEST = 8  # pixels of a side
 _MOST_FEATURES = 16_384  # whitening needs a square matrix of them
+_QUICK = {"views": 1, "whitening": 600, "samples": 6000, "steps": 120}
 _RANGES = (
     ("directions", 1, 10_000),
     ("steps", 1, 100_000),
@@ -167,8 +168,10 @@ class Distillation(ImageSynthesizer):
 
     Examples
     --------
-    >>> Distillation(views=1).shares(Canvas(28, 28, 1, 10))["gradients"].times
+    >>> Distillation().shares(Canvas(28, 28, 1, 10))["gradients"].times
     240
+    >>> Distillation().quick().shares(Canvas(28, 28, 1, 10))["gradients"].times
+    120
     """
 
     name = "distillation"
@@ -184,6 +187,10 @@ class Distillation(ImageSynthesizer):
     def __post_init__(self) -> None:
         for name, least, most in _RANGES:
             whole(f"the number of {name}", getattr(self, name), least=least, most=most)
+
+    def quick(self) -> Self:
+        """Return a smaller form, which learns in less than half of the time."""
+        return replace(self, **_QUICK)
 
     def prepare(self, canvas: Canvas) -> None:
         """Raise an error if the images are too small or too large for the features of the teacher."""
