@@ -71,7 +71,7 @@ def synthesize_images(
     style : str, optional
         How images are drawn; by default as the method draws them to be learned from.
     quick : bool
-        A smaller form of the method "distillation", which learns several times faster and a little less.
+        A smaller form of the method "distillation", which learns several times faster, and less.
     full : bool
         All 60,000 training images of mnist, instead of the 10,000 that are built in.
     public : bool
