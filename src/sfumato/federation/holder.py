@@ -43,7 +43,8 @@ class TrainingHolder:
     -----
     Without privacy the coordinator learns the number of samples, by which updates are weighted. At record and client
     level all weights are equal; at record level the holder's own sampling rate depends on the number of its samples,
-    which counts as public.
+    which counts as public. At client and record level a holder refuses to train twice in a round, but only as long as
+    its process lives: a holder that restarts and repeats a round spends more than the plan says.
     """
 
     def __init__(
@@ -105,9 +106,9 @@ class TrainingHolder:
         optimizer = torch.optim.SGD(module.parameters(), lr=plan.learning_rate, momentum=0.9)
         module.train()
         for _ in range(plan.epochs):
-            for part in torch.randperm(len(self.inputs), generator=generator).split(plan.batch):
+            for part in torch.randperm(len(self.inputs), generator=generator).split(plan.batch):  # type: ignore[no-untyped-call]
                 optimizer.zero_grad()
-                functional.cross_entropy(module(self.inputs[part]), self.targets[part]).backward()
+                functional.cross_entropy(module(self.inputs[part]), self.targets[part]).backward()  # type: ignore[no-untyped-call]
                 if plan.proximal:
                     for one, anchor in zip(module.parameters(), anchors, strict=True):
                         assert one.grad is not None

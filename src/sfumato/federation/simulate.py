@@ -48,7 +48,7 @@ class Federated:
         module = network_of(self.plan).eval()
         set_weights(module, self.weights)
         with torch.no_grad():
-            parts = [module(part).softmax(1) for part in torch.from_numpy(np.array(inputs, np.float32)).split(1024)]
+            parts = [module(part).softmax(1) for part in torch.from_numpy(np.array(inputs, np.float32)).split(1024)]  # type: ignore[no-untyped-call]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
