@@ -197,3 +197,14 @@ def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
     stored.write_text('{"risk"')
     assert sf.explore(people(), **options).points
     assert json.loads(stored.read_text())["risk"]
+
+
+def test_the_page_is_small_and_begins_with_the_recommendation(tmp_path: Path) -> None:
+    points = point("raw", 1.0, 0.9), point("mondrian:k=20", 0.05, 0.8), point("dp:epsilon=1", 0, 0.7)
+    sf.write_report(Frontier(points, FACTS, limits=Limits(max_risk=0.09)), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "Take mondrian:k=20." in page
+    assert page.index("Take mondrian:k=20.") < page.index("<figure")
+    assert "not covered by any epsilon" in page
+    assert "Accuracy against epsilon" in page
+    assert len(page) < 1_000_000

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explore"]
 
-_SHARE = {"least": 0, "most": 1}
+_SHARE: dict[str, Any] = {"least": 0, "most": 1}
 _SHOWN = ("re_identification", "membership_auc", "membership_advantage", "accuracy")
 
 
@@ -111,6 +111,7 @@ def explore(
         )
     if output is not None:
         write_owned(Path(output) / "frontier.json", found.to_dict())
+        sf.write_report(found, Path(output) / "report.html", title=f"Which protection for {Path(data).name}?")
     if as_json:
         print_json(found.to_dict())
     else:

@@ -150,7 +150,8 @@ def _task(
         raise OptionError("the column that models predict is not named", hint="name it with --target")
     if predicted not in table.schema.names:
         raise ColumnError(f"there is no column '{predicted}'", hint=did_you_mean(predicted, table.schema.names))
-    table = Table.of(table, target=predicted, **{role: list(names) for role, names in roles.items()})
+    given: dict[str, Any] = {role: list(names) for role, names in roles.items()}
+    table = Table.of(table, target=predicted, **given)
     models = tuple(one for one in utilities if isinstance(one, str))
     for one in models:
         if one not in MODELS:

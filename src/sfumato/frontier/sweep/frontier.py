@@ -231,7 +231,7 @@ class Frontier(Discreet):
     def best(self) -> str | None:
         """The recommended protection; None if none keeps the limits."""
         found = self.recommended.point
-        return found and found.name
+        return None if found is None else found.name
 
     @property
     def note(self) -> str:
@@ -287,7 +287,7 @@ class Frontier(Discreet):
             model = {"forest": "forest", "tree": "forest", "mlp": "mlp", "boosting": "additive"}[self.data["models"][0]]
             words = ["train", data, "--model", model, "--target", target, *given]
         elif kind == "synthetic":
-            words = ["synthesize", data, "--target", target, *given]
+            words = ["synthesize", data, "--target", target, *given, "-n", str(self.data.get("rows", 1000))]
         else:
             words = ["anonymize", data, *(["--qi", quasi] if quasi else []), "--method", kind, *given]
             words += ["--target", target] if kind == "guided" else []

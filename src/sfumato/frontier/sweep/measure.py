@@ -204,9 +204,8 @@ def _kept(task: Task, candidate: Candidate, released: pl.DataFrame, members: Rec
     rows = _rows(members, task.target)
     kept, _ = affordable(Table(rows, Schema(task.table.schema[name] for name in rows.columns)), list(released.columns))
     names = [name for name in released.columns if name in kept]
-    both = pair(
-        rows.select(names), released.select(names), names, generalised=candidate.name not in ("raw", "synthetic")
-    )
+    original = Table(rows.select(names), Schema(task.table.schema[name] for name in names))  # with its hierarchies
+    both = pair(original, released.select(names), names, generalised=candidate.name not in ("raw", "synthetic"))
     distances = distances_of(both, 10, quantiles=True)
     asked = query_error_of(both, queries=_QUERIES, dimensions=min(3, len(names)), rescale=True, seed=seed)
     figures: Figures = {"query_error": (asked.mean, 0.0)}
