@@ -57,13 +57,13 @@ class ClientNoise:
 
     @classmethod
     def of(cls, plan: FederationPlan, parties: int, weights: int) -> ClientNoise:
-        """Calibrate the noise such that all rounds together cost at most epsilon."""
+        """Calibrate the noise such that all updates together cost at most epsilon."""
         assert plan.epsilon is not None
         low, high = 1e-12, 1e6
         for _ in range(200):
             middle = math.sqrt(low * high)
             low, high = (middle, high) if epsilon_of_rho(middle, plan.delta) <= plan.epsilon else (low, middle)
-        share = _ROOM * plan.clip / math.sqrt(2 * low / plan.rounds) / math.sqrt(plan.threshold)
+        share = _ROOM * plan.clip / math.sqrt(2 * low / plan.updates) / math.sqrt(plan.threshold)
         code = FixedPoint(plan.clip + 40 * share, parties)
         if code.step * math.sqrt(weights) / 2 > (_ROOM - 1) * plan.clip or share < 8 * code.step:
             raise OptionError("the grid of the updates is too coarse for this clip and this number of parties")
@@ -79,11 +79,11 @@ class ClientNoise:
 
     @property
     def epsilon(self) -> float:
-        """What all rounds cost together."""
+        """What all updates cost together."""
         shares = self.plan.threshold
         tau = 10 * sum(math.exp(-2 * math.pi**2 * self.scale**2 * k / (k + 1)) for k in range(1, shares))
         each = self.sensitivity / (math.sqrt(shares) * self.scale) + tau * math.sqrt(self.weights)
-        return epsilon_of_rho(self.plan.rounds * each**2 / 2, self.plan.delta)
+        return epsilon_of_rho(self.plan.updates * each**2 / 2, self.plan.delta)
 
     def protect(self, update: NDArray[np.float64], source: Source) -> NDArray[np.unsignedinteger[Any]]:
         """Clip an update, round it and add this client's share of the noise."""

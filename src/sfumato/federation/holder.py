@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from torch.nn import functional
 from sfumato.budget.events import Event
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
-from sfumato.errors import InputError, ProtocolError
+from sfumato.data.io.files import atomic_path
+from sfumato.errors import FileError, InputError, ProtocolError
 from sfumato.federation.client_noise import ClientNoise
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.secure.fixed_point import FixedPoint
 from sfumato.federation.weights import get_weights, network_of, set_weights
-from sfumato.federation.wire import Message
+from sfumato.federation.wire import Message, decode, encode
 from sfumato.learners.dpsgd.account import RunAccount
 from sfumato.learners.dpsgd.optimizers import Sgd
 from sfumato.learners.dpsgd.sampling import Full, Poisson
@@ -38,9 +40,13 @@ class TrainingHolder:
     inputs, targets : its samples, and their classes from 0
     parties : how many holders there are
     ledger : its own ledger, charged before the noise is used
+    record : a file that keeps what was sent, written before an update leaves the holder. Without it, a holder that is
+        started again would not know what it has spent already.
 
     Notes
     -----
+    With privacy a holder sends ``rounds + spare`` updates at most, repeated rounds included: the noise is for so many.
+
     Without privacy the coordinator learns the number of samples, by which updates are weighted. At record and client
     level all weights are equal; at record level the holder's own sampling rate depends on the number of its samples,
     which counts as public. At client and record level a holder refuses to train twice in a round, but only as long as
@@ -56,6 +62,7 @@ class TrainingHolder:
         *,
         parties: int,
         ledger: Ledger | None = None,
+        record: Path | None = None,
     ) -> None:
         self.name, self.plan, self.parties, self.ledger = name, plan, parties, ledger
         if not len(inputs) or len(inputs) != len(targets):
@@ -67,7 +74,10 @@ class TrainingHolder:
         self.inputs = torch.from_numpy(np.array(inputs, dtype=np.float32))
         self.targets = torch.from_numpy(np.array(targets, dtype=np.int64))
         self.events: tuple[Event, ...] = ()
-        self._last = 0
+        self.sent = 0
+        self.record = record
+        if record is not None and record.exists():
+            self._restore(record)
         self._noise: ClientNoise | None = None
         if plan.level == "client":
             self._noise = ClientNoise.of(plan, parties, len(get_weights(network_of(plan))))
@@ -81,11 +91,14 @@ class TrainingHolder:
     def contribute(self, request: Message) -> tuple[NDArray[np.unsignedinteger[Any]], Message]:
         """Train from the given weights, and return the update."""
         number, weight = int(request["round"]), float(request["weight"])
-        if self.plan.level != "none" and number <= self._last:
-            raise ProtocolError(f"party '{self.name}' has trained in round {number} already")
-        if number > self.plan.rounds or (self.plan.level != "none" and weight != 1.0):
+        private = self.plan.level != "none"
+        if not 1 <= number <= self.plan.rounds or (private and weight != 1.0):
             raise ProtocolError(f"the plan of party '{self.name}' has no such round or weight")
-        self._last = number
+        if private and self.sent >= self.plan.updates:
+            raise ProtocolError(
+                f"party '{self.name}' has sent {self.sent} updates, and its noise is for no more",
+                hint="plan with more spare rounds if rounds are repeated",
+            )
         module, start = network_of(self.plan), np.asarray(request["weights"])
         set_weights(module, start)
         if self.plan.level == "record":
@@ -94,8 +107,31 @@ class TrainingHolder:
             self._train(module, number)
         update = (get_weights(module) - start).astype(np.float64)
         if self._noise is not None:
-            return self._noise.protect(update, Source()), {}
-        return FixedPoint(self.plan.bound, self.parties).encode(weight * update), {}
+            words = self._noise.protect(update, Source())
+        else:
+            words = FixedPoint(self.plan.bound, self.parties).encode(weight * update)
+        self.sent += 1
+        self._keep()
+        return words, {}
+
+    def _keep(self) -> None:
+        """Write down what is about to leave this holder."""
+        if self.record is not None:
+            content = {"plan": self.plan.to_dict(), "sent": self.sent, "events": [one.to_dict() for one in self.events]}
+            with atomic_path(self.record, mode=0o600) as temporary:
+                temporary.write_bytes(encode(content))
+
+    def _restore(self, record: Path) -> None:
+        try:
+            plain = decode(record.read_bytes())
+            if FederationPlan.from_dict(plain["plan"]) != self.plan:
+                raise FileError(f"'{record}' is of another plan", hint="give another file")
+            self.sent = int(plain["sent"])
+            self.events = tuple(Event.from_dict(one) for one in plain["events"])
+        except (ProtocolError, KeyError, TypeError, ValueError, OSError) as error:
+            if isinstance(error, FileError):
+                raise
+            raise FileError(f"the record '{record}' of party '{self.name}' is damaged or cannot be read") from error
 
     def _train(self, module: torch.nn.Module, number: int) -> None:
         """Plain SGD, with the proximal term of FedProx."""
@@ -106,9 +142,9 @@ class TrainingHolder:
         optimizer = torch.optim.SGD(module.parameters(), lr=plan.learning_rate, momentum=0.9)
         module.train()
         for _ in range(plan.epochs):
-            for part in torch.randperm(len(self.inputs), generator=generator).split(plan.batch):  # type: ignore[no-untyped-call]
+            for part in torch.randperm(len(self.inputs), generator=generator).split(plan.batch):
                 optimizer.zero_grad()
-                functional.cross_entropy(module(self.inputs[part]), self.targets[part]).backward()  # type: ignore[no-untyped-call]
+                functional.cross_entropy(module(self.inputs[part]), self.targets[part]).backward()
                 if plan.proximal:
                     for one, anchor in zip(module.parameters(), anchors, strict=True):
                         assert one.grad is not None
@@ -116,7 +152,7 @@ class TrainingHolder:
                 optimizer.step()
 
     def _train_privately(self, module: torch.nn.Module) -> None:
-        """DP-SGD with noise that is calibrated to all rounds together."""
+        """DP-SGD with noise that is calibrated to all updates together."""
         plan, rows = self.plan, len(self.inputs)
         full = plan.batch >= rows
         steps = plan.epochs * (1 if full else -(-rows // plan.batch))
@@ -127,7 +163,7 @@ class TrainingHolder:
             noise_multiplier=None,
             delta=plan.delta,
             epochs=None,
-            steps=steps * plan.rounds,
+            steps=steps * plan.updates,
             course=lambda way: 1.0,
         )
         account.open(sampler)

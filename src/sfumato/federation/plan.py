@@ -28,6 +28,7 @@ class FederationPlan:
     learning_rate, proximal, momentum : the local rate, mu of FedProx, and the momentum of the coordinator
     level : "none"; "record", where each holder trains with DP-SGD; "client", where clipped updates get noise
     epsilon, delta, clip : for the levels "record" and "client"
+    spare : how many rounds may be repeated after a crash; with privacy, the noise is for these too
     threshold : how many parties must answer; at client level, also how many of them are surely honest
     absence : the probability that a party is left out of a round
     bound : the largest change of a weight in a round, by one party
@@ -53,6 +54,7 @@ class FederationPlan:
     epsilon: float | None = None
     delta: float = 1e-5
     clip: float = 1.0
+    spare: int = 1
     threshold: int = 1
     absence: float = 0.0
     bound: float = 16.0
@@ -63,6 +65,7 @@ class FederationPlan:
         for name in ("classes", "rounds", "epochs", "batch", "threshold"):
             whole(f"'{name}' of the plan", getattr(self, name))
         whole("the seed", self.seed, least=0)
+        whole("the number of spare rounds", self.spare, least=0)
         for name in ("learning_rate", "clip", "bound"):
             real(f"'{name}' of the plan", getattr(self, name), above=0)
         for name, most in (("proximal", math.inf), ("momentum", 1.0), ("absence", 1.0)):
@@ -76,6 +79,11 @@ class FederationPlan:
             real("epsilon", self.epsilon, above=0)
         if not 0 < self.delta < 1:
             raise OptionError(f"delta must be between 0 and 1, got {self.delta!r}")
+
+    @property
+    def updates(self) -> int:
+        """How many updates a holder sends at most, repeated rounds included."""
+        return self.rounds + self.spare
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""

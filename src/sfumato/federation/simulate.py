@@ -48,7 +48,7 @@ class Federated:
         module = network_of(self.plan).eval()
         set_weights(module, self.weights)
         with torch.no_grad():
-            parts = [module(part).softmax(1) for part in torch.from_numpy(np.array(inputs, np.float32)).split(1024)]  # type: ignore[no-untyped-call]
+            parts = [module(part).softmax(1) for part in torch.from_numpy(np.array(inputs, np.float32)).split(1024)]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
@@ -68,6 +68,16 @@ def simulate(
 ) -> Federated:
     """Train with holders in this process.
 
+    Parameters
+    ----------
+    plan : what all parties agree on
+    holders : the samples and classes of each
+    test : samples to score the model of each round on; the scores are exact, for the owner of these samples
+    secure : "masks", or "none" for sums in clear
+    checkpoint : written after every round; beside it, each holder keeps a record of what it has sent. The same call
+        resumes an interrupted training.
+    progress : called after every round
+
     Examples
     --------
     >>> make = np.random.default_rng(0)
@@ -79,12 +89,18 @@ def simulate(
     """
     if secure not in ("masks", "none"):
         raise OptionError(f"secure must be masks or none, got {secure!r}")
+    if plan.level == "client" and secure == "none":
+        raise OptionError(
+            "privacy of clients needs masks: in clear, the coordinator sees each update with one share of the noise",
+            hint="use secure='masks'",
+        )
     names = [f"holder-{at:04}" for at in range(1, len(holders) + 1)]
     if plan.threshold > len(names):
         raise OptionError(f"the threshold is {plan.threshold}, but there are only {len(names)} holders")
-    those = {
-        name: TrainingHolder(name, plan, *data, parties=len(names)) for name, data in zip(names, holders, strict=True)
-    }
+    those = {}
+    for name, data in zip(names, holders, strict=True):
+        kept = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}.{name}")
+        those[name] = TrainingHolder(name, plan, *data, parties=len(names), record=kept)
     channel, sums = _connect(those, plan, secure)
 
     def score(weights: NDArray[np.float32]) -> dict[str, float]:

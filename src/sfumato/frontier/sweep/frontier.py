@@ -282,6 +282,8 @@ class Frontier(Discreet):
         out = point.name.replace(":", "-").replace("=", "").replace(",", "-")
         if kind == "raw":
             return ""
+        named = [(role, self.data.get(role)) for role in ("sensitive", "identifiers", "keep")]
+        roles = [part for role, names in named if names for part in (f"--{role}", ",".join(names))]
         given = [part for key, value in options.items() for part in (f"--{key.replace('_', '-')}", value)]
         if kind == "dp":
             model = {"forest": "forest", "tree": "forest", "mlp": "mlp", "boosting": "additive"}[self.data["models"][0]]
@@ -289,7 +291,7 @@ class Frontier(Discreet):
         elif kind == "synthetic":
             words = ["synthesize", data, "--target", target, *given, "-n", str(self.data.get("rows", 1000))]
         else:
-            words = ["anonymize", data, *(["--qi", quasi] if quasi else []), "--method", kind, *given]
+            words = ["anonymize", data, *(["--qi", quasi] if quasi else []), *roles, "--method", kind, *given]
             words += ["--target", target] if kind == "guided" else []
         return shlex.join(["sfumato", *words, "-o", out])
 

@@ -41,6 +41,8 @@ def render_frontier(frontier: Frontier, *, title: str = "Which protection to tak
     facts = [] if chosen.point is None else [chosen.reason]
     facts += [f"To make it: {chosen.command}"] if chosen.command else []
     facts.append(f"These are {frontier.note}.")
+    if attackers := frontier.data.get("attacks"):
+        facts.append(f"The attackers were {', '.join(attackers)}: a stronger one may find more.")
     charts = [
         (
             "Accuracy against membership advantage",
