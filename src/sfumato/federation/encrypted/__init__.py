@@ -1,0 +1,1 @@
+"""Predictions on records that only their owner can read."""

@@ -1,0 +1,120 @@
+"""CKKS by Microsoft SEAL (through TenSEAL): parameters of 128 bits of security, and keys and ciphertexts as bytes.
+
+CKKS (Cheon, Kim, Kim and Song 2017) adds and multiplies encrypted vectors of approximate numbers. Each multiplication
+uses up one prime of the modulus, so the depth of a computation determines the size of everything.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import OptionError, ProtocolError, require_extra
+
+__all__ = ["CkksParameters", "from_bytes", "seal", "to_bytes"]
+
+_SECURE = {8192: 218, 16384: 438}  # bits of modulus by degree: homomorphicencryption.org 2018, 128 bits
+_HEADROOM = 10  # bits of a result before its point
+_LEAST, _MOST = 35, 40  # bits of the scale; with 28 or 29, scores of 1 to 15 err by 0.001 to 0.02
+
+
+def seal() -> Any:
+    """Return SEAL, or raise an error that says how to install it."""
+    return require_extra("tenseal.sealapi", "federation", "homomorphic encryption")
+
+
+@dataclass(frozen=True)
+class CkksParameters:
+    """The degree of the polynomials and the scale of the numbers, for a depth of multiplications.
+
+    Examples
+    --------
+    >>> CkksParameters.for_depth(1)
+    CkksParameters(degree=8192, depth=1, scale_bits=40)
+    >>> CkksParameters.for_depth(40)
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: a depth of 40 multiplications on 1 numbers is too much for encryption (use fewer layers)
+    """
+
+    degree: int
+    depth: int
+    scale_bits: int
+
+    @classmethod
+    def for_depth(cls, depth: int, width: int = 1) -> CkksParameters:
+        """Return the smallest parameters for a depth and a number of numbers in one ciphertext."""
+        for degree, bits in _SECURE.items():
+            scale = min(_MOST, (bits - 2 * _HEADROOM) // (depth + 2))
+            if scale >= _LEAST and width <= degree // 2:
+                return cls(degree, depth, scale)
+        raise OptionError(
+            f"a depth of {depth} multiplications on {width:,} numbers is too much for encryption",
+            hint="use fewer layers",
+        )
+
+    def __post_init__(self) -> None:
+        if self.degree not in _SECURE or not (self.depth >= 1 and _LEAST <= self.scale_bits <= _MOST):
+            raise OptionError(f"the parameters of the encryption are not among those in use: {self!r}")
+        if sum(self._bits) > _SECURE[self.degree]:
+            raise OptionError("the parameters of the encryption have less than 128 bits of security")
+
+    @property
+    def _bits(self) -> list[int]:
+        ends = self.scale_bits + _HEADROOM
+        return [ends, *[self.scale_bits] * self.depth, ends]
+
+    @property
+    def slots(self) -> int:
+        """How many numbers a ciphertext holds."""
+        return self.degree // 2
+
+    @property
+    def range(self) -> float:
+        """The largest absolute value of a result; half of what fits, since results have errors."""
+        return float(2 ** (_HEADROOM - 2))
+
+    @cached_property
+    def context(self) -> Any:
+        """SEAL's context."""
+        library = seal()
+        given = library.EncryptionParameters(library.SCHEME_TYPE.CKKS)
+        given.set_poly_modulus_degree(self.degree)
+        given.set_coeff_modulus(library.CoeffModulus.Create(self.degree, self._bits))
+        return library.SEALContext(given, True, library.SEC_LEVEL_TYPE.TC128)
+
+    def element(self, step: int) -> int:
+        """Return the automorphism that rotates a vector to the left."""
+        return pow(3, step, 2 * self.degree)
+
+    def most_bytes(self, polynomials: int) -> int:
+        """Return an upper bound of the size of so many polynomials as bytes."""
+        return 1024 + polynomials * (self.degree * 8 + 128) * (self.depth + 2)
+
+
+def to_bytes(thing: Any) -> bytes:
+    """Return a key or ciphertext of SEAL as bytes. SEAL writes files only: this one is in a folder of mode 0700."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "seal")
+        thing.save(str(path))
+        return path.read_bytes()
+
+
+def from_bytes(kind: str, parameters: CkksParameters, data: bytes, *, most: int) -> Any:
+    """Read a key or ciphertext; a `ProtocolError` if it is damaged, too long, or of other parameters."""
+    if not isinstance(data, bytes) or not 16 <= len(data) <= most:
+        raise ProtocolError(f"a message should hold {kind} of at most {most:,} bytes")
+    if data[:2] != b"\x5e\xa1" or int.from_bytes(data[8:16], "little") != len(data):
+        raise ProtocolError(f"the {kind} is damaged")
+    thing = getattr(seal(), kind)()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "seal")
+        path.write_bytes(data)
+        try:
+            thing.load(parameters.context, str(path))
+        except (RuntimeError, ValueError, MemoryError, OverflowError, IndexError) as error:
+            raise ProtocolError(f"the {kind} is damaged, or of other parameters") from error
+    return thing
