@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -208,3 +209,28 @@ def test_the_page_is_small_and_begins_with_the_recommendation(tmp_path: Path) ->
     assert "not covered by any epsilon" in page
     assert "Accuracy against epsilon" in page
     assert len(page) < 1_000_000
+
+
+def test_a_rare_class_may_be_in_one_part_of_the_rows_only() -> None:
+    rows = people()
+    rare = rows.with_columns(ill=pl.when(pl.int_range(pl.len()) < 2).then(pl.lit("perhaps")).otherwise("ill"))
+    found = sf.explore(rare, protections=["raw", "mondrian:k=5"], seeds=2, **QUICK)
+    assert [one.name for one in found.points] == ["raw", "mondrian:k=5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--target", "il"], "there is no column 'il'"),
+        (["--target", "ill", "--max-risk", "2"], "--max-risk must be a number from 0 to 1"),
+        (["--target", "ill", "--protect", "mondrain"], "there is no protection 'mondrain'"),
+        (["--target", "ill", "--seeds", "0"], "--seeds must be a whole number from 1"),
+        (["--target", "ill", "--bisect"], "bisect needs a limit"),
+        ([], "the column that models predict is not named"),
+    ],
+)
+def test_wrong_options_end_in_one_sentence(options: list[str], said: str, tmp_path: Path, sfumato: Any) -> None:
+    people(50).write_csv(tmp_path / "people.csv")
+    result = sfumato("explore", str(tmp_path / "people.csv"), *options)
+    assert result.code == 2
+    assert said in result.err

@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.federation.anonymity.assess import assess_union as assess_union
+    from sfumato.federation.anonymity.assess import contribution as contribution
+    from sfumato.federation.channel import Channel as Channel
+    from sfumato.federation.channel import InProcess as InProcess
+    from sfumato.federation.channel import Party as Party
     from sfumato.federation.encrypted.circuit import Circuit as Circuit
     from sfumato.federation.encrypted.circuit import Square as Square
     from sfumato.federation.encrypted.circuit import inputs_of as inputs_of
@@ -14,12 +19,26 @@ if TYPE_CHECKING:
     from sfumato.federation.encrypted.prediction import Client as Client
     from sfumato.federation.encrypted.prediction import Question as Question
     from sfumato.federation.encrypted.prediction import Server as Server
+    from sfumato.federation.plan import FederationPlan as FederationPlan
+    from sfumato.federation.secure.masks import Roster as Roster
+    from sfumato.federation.secure.sum import MaskedSum as MaskedSum
+    from sfumato.federation.secure.sum import PlainSum as PlainSum
+    from sfumato.federation.secure.sum import masked_handlers as masked_handlers
+    from sfumato.federation.secure.sum import plain_handlers as plain_handlers
+    from sfumato.federation.simulate import Federated as Federated
+    from sfumato.federation.simulate import simulate as simulate
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "anonymity.assess": "assess_union contribution",
+        "channel": "Channel InProcess Party",
         "encrypted.circuit": "Circuit Square inputs_of to_circuit",
         "encrypted.prediction": "Client Question Server",
+        "plan": "FederationPlan",
+        "secure.masks": "Roster",
+        "secure.sum": "MaskedSum PlainSum masked_handlers plain_handlers",
+        "simulate": "Federated simulate",
     },
-    needs={"torch": ("encrypted",)},
+    needs={"torch": ("encrypted", "simulate")},
 )

@@ -69,7 +69,9 @@ class Task:
 def measure(task: Task, candidate: Candidate, seed: int) -> dict[str, Any]:
     """Return the risks and utilities of a protection with a seed, and the seconds that it took."""
     began = time.perf_counter()
-    members, control, test = _split(records_of(task.table, task.target), seed)
+    records = records_of(task.table, task.target)
+    members, control, test = _split(records, seed)
+    classes = np.unique(np.asarray(records.labels))  # a rare one may be in one part only
     risk: Figures = {}
     utility: Figures = {}
     released: pl.DataFrame | None = None
@@ -77,7 +79,7 @@ def measure(task: Task, candidate: Candidate, seed: int) -> dict[str, Any]:
     for number, model in enumerate(task.models):
         procedure = procedure_of(model, protect, task.table, task.target)
         fitted = call("the training", procedure, members, seed)
-        target = ModelTarget(fitted, classes=np.unique(np.asarray(test.labels)), sensitive=())
+        target = ModelTarget(fitted, classes=classes, sensitive=())
         suffix = f":{model}" if number else ""
         utility |= {f"{name}{suffix}": figure for name, figure in _scores(target, test).items()}
         if number == 0:

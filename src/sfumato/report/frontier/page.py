@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 from markupsafe import Markup
 
@@ -64,8 +65,14 @@ def render_frontier(frontier: Frontier, *, title: str = "Which protection to tak
         names=["Protection", *(words for _, words in _COLUMNS), "Seconds"],
         rows=rows,
         skipped=list(frontier.skipped.items()),
-        how=[(name.replace("_", " "), str(value)) for name, value in frontier.data.items()],
+        how=[(name.replace("_", " "), _words(value)) for name, value in frontier.data.items() if value],
     )
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{number} {name}" for name, number in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _families(frontier: Frontier) -> dict[str, list[Point]]:
@@ -102,7 +109,7 @@ def _against(frontier: Frontier, key: str) -> Markup | None:
                 places.append((value, one.utility["accuracy"].mean, reach))
         if places:
             places.sort()
-            band = [(x, y - reach, y + reach) for x, y, reach in places]
+            band = [(x, max(y - reach, 0.0), min(y + reach, 1.0)) for x, y, reach in places]
             lines.append(Line(name, [(x, y) for x, y, _ in places], number, band=band))
     if not lines:
         return None
