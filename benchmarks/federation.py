@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 import sfumato as sf
 from sfumato.federation.plan import FederationPlan
-from sfumato.federation.simulate import simulate
+from sfumato.federation.simulation import simulate
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ DOORS = (
     "budget",
     "data",
     "engines",
+    "federation",
     "frontier",
     "learners",
     "masking",

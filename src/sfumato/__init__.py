@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sfumato import data as data
     from sfumato import engines as engines
     from sfumato import errors as errors
+    from sfumato import federation as federation
     from sfumato import frontier as frontier
     from sfumato import learners as learners
     from sfumato import masking as masking
@@ -123,6 +124,7 @@ __getattr__, __dir__, __all__ = lazy(
         "budget",
         "data",
         "engines",
+        "federation",
         "frontier",
         "learners",
         "masking",

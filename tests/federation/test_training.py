@@ -12,7 +12,7 @@ from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import run_rounds
 from sfumato.federation.secure.sum import PlainSum
-from sfumato.federation.simulate import simulate
+from sfumato.federation.simulation import simulate
 from sfumato.federation.weights import get_weights, network_of
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sfumato.federation.secure.sum import PlainSum as PlainSum
     from sfumato.federation.secure.sum import masked_handlers as masked_handlers
     from sfumato.federation.secure.sum import plain_handlers as plain_handlers
-    from sfumato.federation.simulate import Federated as Federated
-    from sfumato.federation.simulate import simulate as simulate
+    from sfumato.federation.simulation import Federated as Federated
+    from sfumato.federation.simulation import simulate as simulate
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -38,7 +38,7 @@ __getattr__, __dir__, __all__ = lazy(
         "plan": "FederationPlan",
         "secure.masks": "Roster",
         "secure.sum": "MaskedSum PlainSum masked_handlers plain_handlers",
-        "simulate": "Federated simulate",
+        "simulation": "Federated simulate",
     },
-    needs={"torch": ("encrypted", "simulate")},
+    needs={"torch": ("encrypted", "simulation")},
 )
