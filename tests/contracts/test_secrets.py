@@ -57,6 +57,16 @@ CALLS: dict[str, Callable[[], Any]] = {
     "evaluate": lambda: sf.evaluate(
         ROWS.select("birth_date", "sex"), ROWS.select("birth_date", "sex")[::2], models=(), attacks=(), queries=20
     ),
+    "explore": lambda: sf.explore(
+        ROWS.select("creatinine", "sex").drop_nulls(),
+        target="sex",
+        qi=["creatinine"],
+        protections=["raw", "mondrian:k=5"],
+        attacks=["gap"],
+        utilities=["tree"],
+        seeds=1,
+        jobs=1,
+    ),
     "load_model": lambda: (
         _trained("model") and sf.learners.load_model(next(Path("model").rglob("certificate.json")).parent)
     ),
@@ -206,6 +216,8 @@ COMMANDS = [
     "attack release --source rows.csv -o attacks.html --references 4 --processes 1",
     "attack rows.csv --target sex --model tree --attacks loss,gap,attribute --sensitive icd10 {hide} --json",
     "attack rows.csv --target nome --model tree --debug {hide}",
+    "explore rows.csv --target sex --qi creatinine --protect raw --seeds 1 --jobs 1 --model tree {hide} -o e --json",
+    "explore rows.csv --target nome --debug {hide}",
     "mask rows.csv --noise hba1c=0.1 -o masked.parquet --debug --json",
     "perturb rows.csv --columns sex --domain sex=f,m --epsilon 1 -o perturbed.csv --json",
     "estimate perturbed.csv",

@@ -71,6 +71,7 @@ def test_a_report_can_be_written_of_an_assessment_and_of_a_release(
     assert "Anonymity assessment" in pages[0]
     assert "before and after" in pages[1]
     with pytest.raises(
-        sf.errors.OptionError, match="a report needs an assessment, a release, an evaluation or attacks, got DataFrame"
+        sf.errors.OptionError,
+        match="a report needs an assessment, a release, an evaluation, a frontier or attacks, got DataFrame",
     ):
         sf.write_report(ROWS)
