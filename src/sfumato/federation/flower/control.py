@@ -6,9 +6,10 @@ Reads a list of command lines as JSON from the standard input, and writes what e
 from __future__ import annotations
 
 import contextlib
-import io
 import json
+import os
 import sys
+import tempfile
 from typing import Any
 
 
@@ -17,28 +18,32 @@ def main() -> None:
     from flwr.cli.app import app
 
     reports: list[dict[str, Any]] = []
-    for command in json.load(sys.stdin):
-        said = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    orders, result = json.load(sys.stdin), os.dup(1)  # flwr writes its JSON to the standard output, past redirections
+    for command in orders:
+        with tempfile.TemporaryFile() as said:
+            os.dup2(said.fileno(), 1)
+            fault = ""
+            try:
                 app([*command, "--format", "json"], standalone_mode=False)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported to the process that asked
-            if not isinstance(error, SystemExit) or error.code:
-                said.write(f"\n{getattr(error, 'message', None) or error}")
-        reports.append(_report(said.getvalue()))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - reported to the process that asked
+                fault = str(getattr(error, "message", None) or error)
+            sys.__stdout__.flush() if sys.__stdout__ else None
+            said.seek(0)
+            reports.append(_report(said.read().decode(errors="replace"), fault))
         if not reports[-1].get("success"):
             break
-    json.dump(reports, sys.stdout)
+    with os.fdopen(result, "w") as file:
+        json.dump(reports, file)
 
 
-def _report(said: str) -> dict[str, Any]:
+def _report(said: str, fault: str) -> dict[str, Any]:
     start = said.find("{")
     if start >= 0:
         with contextlib.suppress(ValueError):
             found = json.JSONDecoder().raw_decode(said[start:])[0]
             if isinstance(found, dict):
                 return found
-    return {"success": False, "said": said[-2000:]}
+    return {"success": False, "said": f"{said[-2000:]}\n{fault}"}
 
 
 if __name__ == "__main__":
