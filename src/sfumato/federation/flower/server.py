@@ -95,7 +95,9 @@ def _run(home: Path, path: Path) -> None:
     (app / "pyproject.toml").write_text((source / "app.toml").read_text())
     (app / "sfumato_relay" / "__init__.py").write_text('"""Forwards bytes to Sfumato."""\n')
     for one in ("client_app", "server_app"):
-        (app / "sfumato_relay" / f"{one}.py").write_text(f"from sfumato.federation.flower.relay import {one} as app\n")
+        (app / "sfumato_relay" / f"{one}.py").write_text(
+            f"from sfumato.federation.flower.relay import {one}\n\napp = {one}\n"
+        )
     control([["run", str(app), "here", "--run-config", f'socket="{path}"']], home)
 
 
