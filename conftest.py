@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import gc
 import os
 import random
 import re
@@ -26,6 +27,9 @@ os.environ["SFUMATO_HOME"] = _HOME.name
 
 # There are as many workers as cores: a second thread in each would only wait for the first one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What is imported and collected lives until the end: to search it for garbage, again and again, finds none.
+gc.disable()
 
 PATIENTS = """zip,age,sex,disease
 13053,28,f,flu
@@ -118,6 +122,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"tests that start a server must be named in TOGETHER, in conftest.py: {sorted(alone)}")
     paths = {config.rootpath / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: paths.get(item.path, len(paths)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """From now on search for garbage, but only in what the tests themselves make."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

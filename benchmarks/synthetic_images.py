@@ -7,7 +7,7 @@ Delta is 1e-5. Every run has noise of its own.
 
     python synthetic_images.py --data mnist pneumonia --epsilon 1 10 --seeds 5 --device cuda --jobs 5
     python synthetic_images.py --teacher --epsilon 0.79 3 --seeds 5 --device cuda     the teacher as a classifier
-    python synthetic_images.py --small --epsilon 1 --seeds 1                          the smaller form, for 2 cores
+    python synthetic_images.py --small --epsilon 1 --seeds 1                          the smaller form, `--quick`
     python synthetic_images.py --print                                                the table of all runs kept
 
 Images are read from the folder that ``SFUMATO_DATA`` names. It needs numpy and torch only.
@@ -43,7 +43,6 @@ from sfumato.synthesizers.images.distillation import Distillation
 KEPT = Path(__file__).with_suffix(".jsonl")
 DELTA = 1e-5
 IMAGES = 200_000
-SMALL = {"views": 1, "whitening": 600, "samples": 6000, "steps": 120}
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
@@ -113,7 +112,8 @@ def run(data: str, epsilon: float, seed: int, device: str, teacher: bool, small:
 
     if epsilon == float("inf"):
         return {**found, "student": score(images, labels)}
-    method = Distillation(device=device, **(SMALL if small else {}))
+    method = Distillation(device=device)
+    method = method.quick() if small else method
     height, width, channels = images.shape[1:]
     canvas = Canvas(height, width, channels, classes)
     began, spent = time.monotonic(), time.process_time()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from sfumato.data.table import read as read
     from sfumato.data.table import write as write
     from sfumato.errors import SfumatoError as SfumatoError
+    from sfumato.frontier.sweep.explore import explore as explore
     from sfumato.frontier.tables.evaluate import evaluate as evaluate
     from sfumato.learners.training.sweep import train as train
     from sfumato.masking.masking import mask as mask
@@ -97,6 +98,7 @@ __getattr__, __dir__, __all__ = lazy(
         "data.schema": "Column Kind Role Schema",
         "data.table": "Table read write",
         "errors": "SfumatoError",
+        "frontier.sweep.explore": "explore",
         "frontier.tables.evaluate": "evaluate",
         "learners.training.sweep": "train",
         "masking.masking": "mask",

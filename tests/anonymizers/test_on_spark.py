@@ -217,7 +217,9 @@ def test_a_table_in_one_group_is_the_mark(spark: Any) -> None:
 
 def test_workers_without_sfumato_are_named(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    ours = Path(sf.__file__).parents[1]  # in the path of the tests, where these run without an installation
+    path = f'PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : "\\n" | grep -Fvx "{ours}" | paste -sd : -)'
+    bare.write_text(f'#!/bin/sh\n{path} exec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o700)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
     with pytest.raises(sf.errors.InputError, match="the workers of Spark cannot import sfumato"):

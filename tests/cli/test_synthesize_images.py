@@ -47,6 +47,18 @@ def test_images_become_a_folder_that_verifies_and_is_read_again(sfumato: Run, sc
     assert made.train_images.shape == (12, 8, 12)
 
 
+def test_the_quick_form_of_the_default_method_is_stated_and_verifies(sfumato: Run, scans: str) -> None:
+    ran = sfumato("synthesize", scans, "--quick", *ASK)
+    assert ran.code == 0, ran.err
+    assert "gradients             75.0 %  120 times" in ran.out
+    assert json.loads(Path("out/generator.json").read_text())["parameters"]["views"] == 1
+    assert sfumato("verify", "out").code == 0
+    refused(
+        sfumato("synthesize", scans, "--quick", "--method", "variational", *ASK, "--force"),
+        "the method 'variational' has no smaller form",
+    )
+
+
 def test_a_method_that_guarantees_nothing_says_so_plainly(sfumato: Run, scans: str) -> None:
     ran = sfumato("synthesize", scans, *ASK, "--method", "noisy-weights")
     assert ran.code == 0, ran.err

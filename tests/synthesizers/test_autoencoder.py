@@ -85,7 +85,7 @@ def test_one_record_moves_the_gradients_of_a_step_by_at_most_the_clip(monkeypatc
             fewer = Rows(rows.axes, tuple(one[kept] for one in rows.codes), 2, rows.weights[kept])
             moved.append(float((whole - one_step(monkeypatch, fewer, clip)[0]).norm()))
             if rows.codes[2][record] == 2:
-                assert moved[-1] == 0  # no label, no gradient
+                assert moved[-1] <= 1e-6 * clip  # no label, no gradient: only sums in another order
         assert max(moved) <= clip * (1 + 1e-5)
         assert clip > 0.5 or max(moved) > 0.99 * clip
 

@@ -1,4 +1,4 @@
-"""Weigh what a release is good for against what it gives away: `evaluate` does both for one release."""
+"""Weigh what releases are good for against what they give away: `evaluate` one of them, `explore` many."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from sfumato._exports import lazy
 if TYPE_CHECKING:
     from sfumato.frontier.images.evaluate import evaluate_images as evaluate_images
     from sfumato.frontier.images.evaluation import ImageEvaluation as ImageEvaluation
+    from sfumato.frontier.sweep.explore import explore as explore
+    from sfumato.frontier.sweep.frontier import Frontier as Frontier
+    from sfumato.frontier.sweep.frontier import Recommendation as Recommendation
     from sfumato.frontier.tables.evaluate import Evaluation as Evaluation
     from sfumato.frontier.tables.evaluate import evaluate as evaluate
 
@@ -17,6 +20,8 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "images.evaluate": "evaluate_images",
         "images.evaluation": "ImageEvaluation",
+        "sweep.explore": "explore",
+        "sweep.frontier": "Frontier Recommendation",
         "tables.evaluate": "Evaluation evaluate",
     },
 )

@@ -108,7 +108,7 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
 
     Parameters
     ----------
-    result : Assessment, Release, Evaluation, ImageEvaluation, AttackReport, or mapping of names to Evaluations
+    result : Assessment, Release, Evaluation, ImageEvaluation, AttackReport, Frontier, or Evaluations by name
     path : path
         The file to write; an existing one is replaced.
     title : str, optional
@@ -137,11 +137,15 @@ def _page_of_figures(result: Any, title: str | None) -> tuple[str, bool]:
     """Return the page of an evaluation or of attacks, and whether only the owner of the data may read the file."""
     from sfumato.attacks.report import AttackReport  # statistics that other pages do without
     from sfumato.frontier.images.evaluation import ImageEvaluation
+    from sfumato.frontier.sweep.frontier import Frontier
     from sfumato.frontier.tables.evaluate import Evaluation
     from sfumato.report.attacks.page import render_attacks
     from sfumato.report.evaluation.page import render_evaluation, render_evaluations
+    from sfumato.report.frontier.page import render_frontier
     from sfumato.report.image_generator.owner import render_image_evaluation
 
+    if isinstance(result, Frontier):
+        return render_frontier(result, title=title or "Which protection to take"), True
     if isinstance(result, ImageEvaluation):
         return render_image_evaluation(result, title=title or "Real beside synthetic images"), True
     if isinstance(result, Evaluation):
@@ -150,7 +154,8 @@ def _page_of_figures(result: Any, title: str | None) -> tuple[str, bool]:
         return render_evaluations(result, title=title or "Releases beside each other"), True
     if not isinstance(result, AttackReport):
         raise OptionError(
-            f"a report needs an assessment, a release, an evaluation or attacks, got {type(result).__name__}"
+            "a report needs an assessment, a release, an evaluation, a frontier or attacks, "
+            f"got {type(result).__name__}"
         )
     return render_attacks(result, title=title or f"Attacks on {result.target.get('name', 'the target')}"), False
 

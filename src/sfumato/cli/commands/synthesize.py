@@ -52,7 +52,7 @@ _FOR_TABLES = (
     "kind",
     "escape_formulas",
 )
-_FOR_IMAGES = ("classes", "style", "full", "public", "device", "private_page")
+_FOR_IMAGES = ("classes", "style", "quick", "full", "public", "device", "private_page")
 _COMPARED = 50_000  # rows of the original that the made-up ones are compared with
 
 
@@ -139,6 +139,7 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
     metavar="NAME",
     help="Images: 'distilled' for training a model, 'faithful' for looking at.  [default: the first of the method]",
 )
+@click.option("--quick", is_flag=True, help="Images: learn several times faster, and less.")
 @click.option("--full", is_flag=True, help="Images: all 60,000 of mnist instead of the 10,000 that are built in.")
 @click.option("--public", is_flag=True, help="Images: DATA is public anyway, so its number of images may be stated.")
 @click.option(

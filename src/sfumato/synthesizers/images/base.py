@@ -114,6 +114,10 @@ class ImageSynthesizer(ABC):
     private: ClassVar[bool] = True
     """False for a method that is there for comparison, and guarantees nothing."""
 
+    def quick(self) -> Self:
+        """Return a smaller form of the method, which learns faster and less."""
+        raise OptionError(f"the method '{self.name}' has no smaller form", hint="leave out 'quick'")
+
     def prepare(self, canvas: Canvas) -> None:  # noqa: B027  # most methods need nothing
         """Raise an error if the method cannot learn such images here; called before anything is charged."""
 

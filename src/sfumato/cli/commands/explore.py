@@ -1,0 +1,145 @@
+"""``sfumato explore``: which protection, which k, which epsilon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import sfumato as sf
+from sfumato.attacks.catalogue import ATTACKS
+from sfumato.cli.options import Choice, Command, Number, print_json, table_options
+from sfumato.cli.progress import progress_bar
+from sfumato.cli.terminal import echo, echo_wrapped, printable, style
+from sfumato.errors import OptionError
+
+if TYPE_CHECKING:
+    from sfumato.frontier import Frontier
+
+__all__ = ["explore"]
+
+_SHARE: dict[str, Any] = {"least": 0, "most": 1}
+_SHOWN = ("re_identification", "membership_auc", "membership_advantage", "accuracy")
+
+
+@click.command(cls=Command)
+@table_options
+@click.option(
+    "--protect",
+    "protections",
+    multiple=True,
+    metavar="HOW",
+    help="A protection, such as mondrian:k=2..1000, dp:epsilon=0.1,1 or raw. Can be repeated.  [default: all]",
+)
+@click.option(
+    "--model",
+    type=Choice("forest", "tree", "mlp", "boosting", of="attacks.protections:MODELS"),
+    default="forest",
+    show_default=True,
+    help="The model that is trained on every release, tested and attacked.",
+)
+@click.option(
+    "--attacks",
+    type=Choice(*ATTACKS, of="attacks.catalogue:ATTACKS", several=True),
+    metavar="A,B",
+    default="loss,gap,linkage,inference",
+    show_default=True,
+    help="The attacks.",
+)
+@click.option("--max-risk", type=Number(**_SHARE), help="The largest re-identification risk, such as 0.09.")
+@click.option("--max-advantage", type=Number(**_SHARE), help="The largest membership advantage, such as 0.05.")
+@click.option("--min-accuracy", type=Number(**_SHARE), help="The least accuracy of the model, such as 0.8.")
+@click.option("--bisect", is_flag=True, help="Measure only what decides the choice, not the whole grid.")
+@click.option("--seeds", type=Number(is_whole=True, most=100), default=3, show_default=True, help="Repetitions.")
+@click.option(
+    "--seed",
+    type=Number(is_whole=True, least=0, most=2**31 - 101),
+    default=0,
+    show_default=True,
+    help="The first seed.",
+)
+@click.option("--jobs", type=Number(is_whole=True, most=1024), default=2, show_default=True, help="Processes.")
+@click.option("--public", is_flag=True, help="The data are public, so that the figures may be published.")
+@click.option(
+    "-o", "--output", metavar="OUT", help="A folder for the measurements and the result; a stopped run goes on."
+)
+@click.pass_context
+def explore(
+    ctx: click.Context,
+    /,
+    as_json: bool,
+    data: str,
+    output: str | None,
+    model: str,
+    protections: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Compare protections on one table, and choose one.
+
+    Every protection sees the same rows and the same attackers: half of the rows are
+    protected, a quarter are the control of the attacks, a quarter test the model. The
+    most accurate protection that keeps the limits is recommended, with the command that
+    makes the release. The exit code is 1 if limits are given and none keeps them.
+
+    The figures come from the original rows, without noise, and are for you alone: no
+    epsilon covers them. With -o, every measurement is kept: run the same command again
+    to go on after it was stopped.
+
+    \b
+    sfumato explore adult --max-risk 0.09 --max-advantage 0.05 -o explored
+    sfumato explore patients.csv --target disease --qi age,zip --protect mondrian:k=2..50
+    """
+    from sfumato.cli.tables import load_table
+    from sfumato.data.io.files import write_owned
+    from sfumato.frontier.sweep.grid import DEFAULTS, candidates_of
+
+    asked = protections or DEFAULTS
+    candidates_of(asked)
+    if output is not None and Path(output).is_file():
+        raise OptionError(f"-o must name a folder, and '{output}' is a file")
+    given = {name: options.pop(name) for name in _EXPLORING}
+    limited = any(given[name] is not None for name in ("max_risk", "max_advantage", "min_accuracy"))
+    table: Any = data
+    if data not in sf.datasets.TABLES or Path(data).exists():
+        table = load_table(data, **options)
+    roles = {name: options[name] for name in ("target", "qi", "sensitive", "identifiers", "keep")}
+    folder = None if output is None else Path(output) / "points"
+    with progress_bar("Exploring") as progress:
+        found = sf.explore(
+            table, protections=asked, utilities=[model], folder=folder, progress=progress, **given, **roles
+        )
+    if output is not None:
+        write_owned(Path(output) / "frontier.json", found.to_dict())
+        sf.write_report(found, Path(output) / "report.html", title=f"Which protection for {Path(data).name}?")
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        _print(found)
+    if output is not None:
+        echo(f"The figures are in {output}; they are {found.note}", err=True)
+    ctx.exit(1 if limited and found.recommended.point is None else 0)
+
+
+_EXPLORING = ("attacks", "max_risk", "max_advantage", "min_accuracy", "bisect", "seeds", "seed", "jobs", "public")
+
+
+def _print(found: Frontier) -> None:
+    chosen = found.recommended
+    echo(style("Recommended: " + (chosen.point.name if chosen.point else "none"), bold=True))
+    echo_wrapped(chosen.reason)
+    if chosen.command:
+        echo_wrapped(f"To make it: {chosen.command}")
+    echo()
+    best = {point.name for point in found.pareto()}
+    width = max(len("protection"), *(len(point.name) for point in found.points))
+    echo(f"  {'protection':<{width}}   1/k    AUC  advantage  accuracy")
+    for point in found.points:
+        cells = [point.risk.get(name) or point.utility.get(name) for name in _SHOWN]
+        texts = ["-" if one is None else f"{one.mean:.3f}" for one in cells]
+        mark = "*" if point.name in best else " "
+        echo(f"{mark} {printable(point.name):<{width}}  {texts[0]:>5}  {texts[1]:>5}  {texts[2]:>9}  {texts[3]:>8}")
+    echo("* no other has less membership advantage and more accuracy")
+    for name, reason in found.skipped.items():
+        echo(f"Not measured: {name}: {reason}")
+    echo_wrapped(f"These are {found.note}.")

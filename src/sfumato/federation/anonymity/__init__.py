@@ -1,0 +1,1 @@
+"""Anonymity of a union of tables: several holders count together, and none shows its rows."""

@@ -1,0 +1,183 @@
+"""A data holder in federated training: it trains on its own records, and sends a coded update only."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from sfumato.budget.events import Event
+from sfumato.budget.ledger.ledger import Ledger
+from sfumato.budget.noise import Source
+from sfumato.data.io.files import atomic_path
+from sfumato.errors import FileError, InputError, ProtocolError
+from sfumato.federation.client_noise import ClientNoise
+from sfumato.federation.plan import FederationPlan
+from sfumato.federation.secure.fixed_point import FixedPoint
+from sfumato.federation.weights import get_weights, network_of, set_weights
+from sfumato.federation.wire import Message, decode, encode
+from sfumato.learners.dpsgd.account import RunAccount
+from sfumato.learners.dpsgd.optimizers import Sgd
+from sfumato.learners.dpsgd.sampling import Full, Poisson
+from sfumato.learners.dpsgd.trainer import Trainer
+from sfumato.learners.options import Privacy
+
+__all__ = ["TrainingHolder"]
+
+
+class TrainingHolder:
+    """The records of one holder, and how it trains on them.
+
+    Parameters
+    ----------
+    name : its name
+    plan : what all parties agree on
+    inputs, targets : its samples, and their classes from 0
+    parties : how many holders there are
+    ledger : its own ledger, charged before the noise is used
+    record : a file that keeps what was sent, written before an update leaves the holder. Without it, a holder that is
+        started again would not know what it has spent already.
+
+    Notes
+    -----
+    With privacy a holder sends ``rounds + spare`` updates at most, repeated rounds included: the noise is for so many.
+
+    Without privacy the coordinator learns the number of samples, by which updates are weighted. At record and client
+    level all weights are equal; at record level the holder's own sampling rate depends on the number of its samples,
+    which counts as public. At client and record level a holder refuses to train twice in a round, but only as long as
+    its process lives: a holder that restarts and repeats a round spends more than the plan says.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: FederationPlan,
+        inputs: NDArray[Any],
+        targets: NDArray[Any],
+        *,
+        parties: int,
+        ledger: Ledger | None = None,
+        record: Path | None = None,
+    ) -> None:
+        self.name, self.plan, self.parties, self.ledger = name, plan, parties, ledger
+        if not len(inputs) or len(inputs) != len(targets):
+            raise InputError(f"party '{name}' has no rows, or not one class for each")
+        if tuple(inputs.shape[1:]) != plan.inputs:
+            raise InputError(f"party '{name}' has samples of the shape {inputs.shape[1:]}, the plan {plan.inputs}")
+        if int(np.min(targets)) < 0 or int(np.max(targets)) >= plan.classes:
+            raise InputError(f"party '{name}' has classes that the plan does not have")
+        self.inputs = torch.from_numpy(np.array(inputs, dtype=np.float32))
+        self.targets = torch.from_numpy(np.array(targets, dtype=np.int64))
+        self.events: tuple[Event, ...] = ()
+        self.sent = 0
+        self.record = record
+        if record is not None and record.exists():
+            self._restore(record)
+        self._noise: ClientNoise | None = None
+        if plan.level == "client":
+            self._noise = ClientNoise.of(plan, parties, len(get_weights(network_of(plan))))
+
+    def describe(self, request: Message) -> Message:
+        """Return what the coordinator may know; the number of rows only without privacy."""
+        if FederationPlan.from_dict(request["plan"]) != self.plan:
+            raise ProtocolError(f"party '{self.name}' has agreed to another plan")
+        return {"rows": len(self.inputs)} if self.plan.level == "none" else {}
+
+    def contribute(self, request: Message) -> tuple[NDArray[np.unsignedinteger[Any]], Message]:
+        """Train from the given weights, and return the update."""
+        number, weight = int(request["round"]), float(request["weight"])
+        private = self.plan.level != "none"
+        if not 1 <= number <= self.plan.rounds or (private and weight != 1.0):
+            raise ProtocolError(f"the plan of party '{self.name}' has no such round or weight")
+        if private and self.sent >= self.plan.updates:
+            raise ProtocolError(
+                f"party '{self.name}' has sent {self.sent} updates, and its noise is for no more",
+                hint="plan with more spare rounds if rounds are repeated",
+            )
+        module, start = network_of(self.plan), np.asarray(request["weights"])
+        set_weights(module, start)
+        if self.plan.level == "record":
+            self._train_privately(module)
+        else:
+            self._train(module, number)
+        update = (get_weights(module) - start).astype(np.float64)
+        if self._noise is not None:
+            words = self._noise.protect(update, Source())
+        else:
+            words = FixedPoint(self.plan.bound, self.parties).encode(weight * update)
+        self.sent += 1
+        self._keep()
+        return words, {}
+
+    def _keep(self) -> None:
+        """Write down what is about to leave this holder."""
+        if self.record is not None:
+            content = {"plan": self.plan.to_dict(), "sent": self.sent, "events": [one.to_dict() for one in self.events]}
+            with atomic_path(self.record, mode=0o600) as temporary:
+                temporary.write_bytes(encode(content))
+
+    def _restore(self, record: Path) -> None:
+        try:
+            plain = decode(record.read_bytes())
+            if FederationPlan.from_dict(plain["plan"]) != self.plan:
+                raise FileError(f"'{record}' is of another plan", hint="give another file")
+            self.sent = int(plain["sent"])
+            self.events = tuple(Event.from_dict(one) for one in plain["events"])
+        except (ProtocolError, KeyError, TypeError, ValueError, OSError) as error:
+            if isinstance(error, FileError):
+                raise
+            raise FileError(f"the record '{record}' of party '{self.name}' is damaged or cannot be read") from error
+
+    def _train(self, module: torch.nn.Module, number: int) -> None:
+        """Plain SGD, with the proximal term of FedProx."""
+        plan = self.plan
+        digest = hashlib.sha256(f"{plan.seed}/{number}/{self.name}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7]))
+        anchors = [one.detach().clone() for one in module.parameters()]
+        optimizer = torch.optim.SGD(module.parameters(), lr=plan.learning_rate, momentum=0.9)
+        module.train()
+        for _ in range(plan.epochs):
+            for part in torch.randperm(len(self.inputs), generator=generator).split(plan.batch):
+                optimizer.zero_grad()
+                functional.cross_entropy(module(self.inputs[part]), self.targets[part]).backward()
+                if plan.proximal:
+                    for one, anchor in zip(module.parameters(), anchors, strict=True):
+                        assert one.grad is not None
+                        one.grad.add_(one.detach() - anchor, alpha=plan.proximal)
+                optimizer.step()
+
+    def _train_privately(self, module: torch.nn.Module) -> None:
+        """DP-SGD with noise that is calibrated to all updates together."""
+        plan, rows = self.plan, len(self.inputs)
+        full = plan.batch >= rows
+        steps = plan.epochs * (1 if full else -(-rows // plan.batch))
+        size = sum(one.numel() for one in module.parameters())
+        sampler = Full(rows, dimensions=size) if full else Poisson(rows, plan.batch / rows, dimensions=size)
+        account = RunAccount(
+            epsilon=plan.epsilon,
+            noise_multiplier=None,
+            delta=plan.delta,
+            epochs=None,
+            steps=steps * plan.updates,
+            course=lambda way: 1.0,
+        )
+        account.open(sampler)
+        trainer = Trainer(
+            module,
+            delta=plan.delta,
+            clip=plan.clip,
+            batch_size=None if full else plan.batch,
+            steps=steps,
+            optimizer=Sgd(learning_rate=plan.learning_rate, momentum=0.0),
+            ledger=self.ledger,
+            privacy=Privacy(noise_multiplier=account.progress.ahead[0].noise_multiplier),
+        )
+        try:
+            trainer.fit(self.inputs, self.targets)
+        finally:
+            self.events = (*self.events, *trainer.events)

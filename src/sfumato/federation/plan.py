@@ -1,0 +1,98 @@
+"""What all parties of a federated training agree on beforehand: the network, the rounds, and the privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from sfumato.data.validate import real, whole
+from sfumato.errors import InputError, OptionError
+
+__all__ = ["FederationPlan"]
+
+_LEVELS = ("none", "record", "client")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationPlan:
+    """A federated training (FedAvg: McMahan et al. 2017; FedProx: Li et al. 2020).
+
+    Parameters
+    ----------
+    model : an architecture by name: logistic, mlp, cnn, resnet18
+    inputs : the shape of a sample
+    classes : the number of classes
+    rounds, epochs, batch : rounds, and local epochs and batch size in each
+    learning_rate, proximal, momentum : the local rate, mu of FedProx, and the momentum of the coordinator
+    level : "none"; "record", where each holder trains with DP-SGD; "client", where clipped updates get noise
+    epsilon, delta, clip : for the levels "record" and "client"
+    spare : how many rounds may be repeated after a crash; with privacy, the noise is for these too
+    threshold : how many parties must answer; at client level, also how many of them are surely honest
+    absence : the probability that a party is left out of a round
+    bound : the largest change of a weight in a round, by one party
+    seed : the seed of initial weights, batches and absences, not of the noise
+
+    Examples
+    --------
+    >>> plan = FederationPlan(model="logistic", inputs=(4,), classes=2, rounds=3)
+    >>> FederationPlan.from_dict(plan.to_dict()) == plan
+    True
+    """
+
+    model: str
+    inputs: tuple[int, ...]
+    classes: int
+    rounds: int = 10
+    epochs: int = 1
+    batch: int = 32
+    learning_rate: float = 0.05
+    proximal: float = 0.0
+    momentum: float = 0.0
+    level: str = "none"
+    epsilon: float | None = None
+    delta: float = 1e-5
+    clip: float = 1.0
+    spare: int = 1
+    threshold: int = 1
+    absence: float = 0.0
+    bound: float = 16.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", tuple(whole("a side of a sample", one) for one in self.inputs))
+        for name in ("classes", "rounds", "epochs", "batch", "threshold"):
+            whole(f"'{name}' of the plan", getattr(self, name))
+        whole("the seed", self.seed, least=0)
+        whole("the number of spare rounds", self.spare, least=0)
+        for name in ("learning_rate", "clip", "bound"):
+            real(f"'{name}' of the plan", getattr(self, name), above=0)
+        for name, most in (("proximal", math.inf), ("momentum", 1.0), ("absence", 1.0)):
+            if not 0 <= getattr(self, name) < most:
+                raise OptionError(f"'{name}' must be from 0 to below {most:g}, got {getattr(self, name)!r}")
+        if self.level not in _LEVELS:
+            raise OptionError(f"the level must be one of {', '.join(_LEVELS)}, got {self.level!r}")
+        if (self.epsilon is None) != (self.level == "none"):
+            raise OptionError("epsilon and a level of record or client belong together", hint="give both or neither")
+        if self.epsilon is not None:
+            real("epsilon", self.epsilon, above=0)
+        if not 0 < self.delta < 1:
+            raise OptionError(f"delta must be between 0 and 1, got {self.delta!r}")
+
+    @property
+    def updates(self) -> int:
+        """How many updates a holder sends at most, repeated rounds included."""
+        return self.rounds + self.spare
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        return {**asdict(self), "inputs": list(self.inputs)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """Build a plan from the plain values that `to_dict` returned."""
+        try:
+            return cls(**plain)
+        except TypeError as error:
+            raise InputError("the plan of the federation lacks a key or has an unknown one") from error

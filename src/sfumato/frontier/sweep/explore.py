@@ -1,0 +1,220 @@
+"""Explore which protection to take: every protection on the same data, judged by the same attackers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.attacks.catalogue import attacks_of
+from sfumato.attacks.protections import MODELS
+from sfumato.data import datasets
+from sfumato.data.schema import Role, Schema
+from sfumato.data.table import Table
+from sfumato.data.validate import real, whole
+from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.frontier.sweep.frontier import Figure, Frontier, Limits, Point
+from sfumato.frontier.sweep.grid import DEFAULTS, Candidate, candidates_of
+from sfumato.frontier.sweep.measure import ATTACKS, Task
+from sfumato.frontier.sweep.run import Runner
+
+__all__ = ["explore"]
+
+
+def explore(
+    data: Any,
+    *,
+    target: str | None = None,
+    qi: Sequence[str] = (),
+    sensitive: Sequence[str] = (),
+    identifiers: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    protections: Sequence[str] = DEFAULTS,
+    attacks: Sequence[str] = ATTACKS,
+    utilities: Sequence[str | Callable[..., Any]] = ("forest",),
+    max_risk: float | None = None,
+    max_advantage: float | None = None,
+    min_accuracy: float | None = None,
+    bisect: bool = False,
+    seeds: int = 3,
+    seed: int = 0,
+    jobs: int = 2,
+    folder: str | Path | None = None,
+    public: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> Frontier:
+    """Measure the risk and the utility of protections over their parameters, and recommend one.
+
+    Each seed divides the rows: half are protected, a quarter are the control of the attacks, and a quarter test the
+    models. All protections see the same rows and the same attackers. The figures are exact, so they are for the owner
+    of the data: no epsilon covers them, nor a choice that is made with them. Declare data that are ``public``.
+
+    Parameters
+    ----------
+    data : Table, frame, path, or the name of a built-in table
+    target : str, optional
+        The column that models predict; that of the schema by default.
+    qi, sensitive, identifiers, keep : sequence of str
+        The roles of the columns, as in `sf.anonymize`; those of the schema by default.
+    protections : sequence of str
+        ``"raw"``, ``"dp"``, ``"synthetic"``, or a method of `sf.anonymize`; with values (``"mondrian:k=5,50"``), a
+        range (``"dp:epsilon=0.1..10"``), or without parameters for a default grid.
+    attacks : sequence of str
+        See `sfumato.attacks.ATTACKS`; those that do not fit a protection are left out there.
+    utilities : sequence of str or callable
+        Models (``"forest"``, ``"tree"``, ``"mlp"``, ``"boosting"``), of which the first is also attacked, and your own
+        analyses: functions of a released Polars frame that return a number, or numbers by name. An analysis is known
+        again by its source text.
+    max_risk, max_advantage, min_accuracy : float, optional
+        Limits of the recommendation: of the re-identification risk (1/k), of the membership advantage, and of the
+        accuracy. Each must hold with 95 % confidence when the protection is measured again.
+    bisect : bool
+        Measure only what decides the choice: of each protection, the weakest parameter that keeps the limits of risks
+        is found by bisection, assuming that less protection is more risk.
+    seeds : int
+        The number of seeds, ``seed`` and those after it.
+    seed : int
+    jobs : int
+        The number of processes.
+    folder : path, optional
+        Keeps every measurement, so that a run that was stopped goes on, and none is made twice.
+    public : bool
+        Whether the data are public, so that the figures may be published.
+    progress : callable, optional
+        Called with the share of the work that is done.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> people = sf.datasets.adult("test").frame.head(2000)
+    >>> found = sf.explore(
+    ...     people, target="income", qi=["age", "sex"], keep=["fnlwgt"], protections=["raw", "mondrian:k=5,100"],
+    ...     utilities=["tree"], seeds=2, jobs=1, max_risk=0.2,
+    ... )
+    >>> [point.name for point in found.points], found.recommended.point.name != "raw"
+    (['raw', 'mondrian:k=5', 'mondrian:k=100'], True)
+    """
+    limits = _limits(max_risk, max_advantage, min_accuracy)
+    whole("the number of seeds", seeds, most=100)
+    whole("the seed", seed, least=0, most=2**31 - 1 - 100)
+    whole("the number of jobs", jobs, most=1024)
+    attacks_of(attacks)
+    candidates = candidates_of(protections)
+    if bisect and limits.risks_only() == Limits():
+        raise OptionError("bisect needs a limit of a risk", hint="give max_risk or max_advantage")
+    roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "keep": keep}
+    task, name = _task(data, target, roles, tuple(attacks), utilities)
+    runner = Runner(task, jobs=jobs, folder=None if folder is None else Path(folder), progress=progress)
+    numbers = range(seed, seed + seeds)
+    if bisect:
+        _search(runner, candidates, numbers, limits.risks_only())
+    else:
+        runner.run((one, number) for one in candidates for number in numbers)
+    points, skipped = _gather(runner, candidates, numbers)
+    facts = {
+        "name": name,
+        "rows": task.table.rows,
+        "target": task.target,
+        "qi": list(task.table.schema.quasi),
+        "sensitive": list(task.table.schema.sensitive),
+        "identifiers": list(identifiers),
+        "keep": list(keep),
+        "models": list(task.models),
+        "attacks": list(task.attacks),
+        "seeds": list(numbers),
+        "measurements": {"asked": len(candidates) * seeds, "run": len(runner.results)},
+    }
+    return Frontier(points, facts, skipped, public, limits)
+
+
+def _limits(max_risk: float | None, max_advantage: float | None, min_accuracy: float | None) -> Limits:
+    given = {"max_risk": max_risk, "max_advantage": max_advantage, "min_accuracy": min_accuracy}
+    for name, value in given.items():
+        if value is not None:
+            real(name, value, least=0, most=1)
+    return Limits(**given)
+
+
+def _task(
+    data: Any,
+    target: str | None,
+    roles: Mapping[str, Sequence[str]],
+    attacks: tuple[str, ...],
+    utilities: Sequence[Any],
+) -> tuple[Task, str]:
+    built_in = isinstance(data, str) and data in datasets.TABLES and not Path(data).exists()
+    table = datasets.without_split(datasets.TABLES[data]()) if built_in else Table.of(data)
+    name = str(data) if built_in else table.origin.name if table.origin else "table.csv"
+    predicted = target or table.schema.target or (datasets.TARGETS.get(name) if built_in else None)
+    if predicted is None:
+        raise OptionError("the column that models predict is not named", hint="name it with --target")
+    if predicted not in table.schema.names:
+        raise ColumnError(f"there is no column '{predicted}'", hint=did_you_mean(predicted, table.schema.names))
+    given: dict[str, Any] = {role: list(names) for role, names in roles.items()}
+    table = Table.of(table, target=predicted, **given)
+    models = tuple(one for one in utilities if isinstance(one, str))
+    for one in models:
+        if one not in MODELS:
+            raise OptionError(f"there is no model '{one}'", hint=did_you_mean(one, MODELS))
+    own = {getattr(one, "__name__", "analysis"): one for one in utilities if callable(one)}
+    if not models:
+        models = ("forest",)
+    kept = [one.name for one in table.schema.columns if one.role is not Role.IDENTIFIER]
+    frame = table.to_polars().select(kept).drop_nulls(predicted)
+    rows = Table(frame, Schema(table.schema[one] for one in kept))
+    return Task(rows, predicted, models, attacks, own), name
+
+
+def _search(runner: Runner, candidates: Iterable[Candidate], seeds: Sequence[int], limits: Limits) -> None:
+    """Find the weakest parameter of each protection that keeps the limits of risks."""
+    families: dict[tuple[Any, ...], list[Candidate]] = defaultdict(list)
+    for one in candidates:
+        others = tuple(part for part in one.parameters if part[0] not in ("k", "epsilon"))
+        families[one.name, others].append(one)
+    for family in families.values():
+        ordered = sorted(family, key=lambda one: one.strength)  # the weakest first
+        low, high = 0, len(ordered) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if _keeps(runner, ordered[middle], seeds, limits):
+                high = middle
+            else:
+                low = middle + 1
+        _keeps(runner, ordered[low], seeds, limits)
+
+
+def _keeps(runner: Runner, candidate: Candidate, seeds: Sequence[int], limits: Limits) -> bool:
+    runner.run((candidate, seed) for seed in seeds)
+    points, _ = _gather(runner, [candidate], seeds)
+    return bool(points) and not limits.broken_by(points[0])
+
+
+def _gather(
+    runner: Runner, candidates: Iterable[Candidate], seeds: Sequence[int]
+) -> tuple[tuple[Point, ...], dict[str, str]]:
+    """Return a point for each protection whose seeds were all measured, and why others could not be."""
+    points, skipped = [], {}
+    for one in candidates:
+        runs = [runner.results[one, seed] for seed in seeds if (one, seed) in runner.results]
+        if failed := [run["failed"] for run in runs if "failed" in run]:
+            skipped[str(one)] = failed[0]
+        elif runs:
+            risk, utility = (_figures(run[part] for run in runs) for part in ("risk", "utility"))
+            points.append(Point(one, risk, utility, float(np.mean([run["made"] for run in runs]))))
+    if not points and skipped:
+        name, reason = next(iter(skipped.items()))
+        raise InputError(f"no protection could be measured; {name}: {reason}")
+    return tuple(points), skipped
+
+
+def _figures(runs: Iterable[dict[str, Any]]) -> dict[str, Figure]:
+    """Return a figure for each name that all runs have."""
+    all_runs = list(runs)
+    names = [name for name in all_runs[0] if all(name in run for run in all_runs)]
+    return {
+        name: Figure(tuple(run[name][0] for run in all_runs), float(np.mean([run[name][1] for run in all_runs])))
+        for name in names
+    }

@@ -1,0 +1,166 @@
+"""Federated training over a channel: rounds, absences, checkpoints, privacy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sfumato.errors import FileError, InputError, OptionError, ProtocolError
+from sfumato.federation.channel import InProcess, Party
+from sfumato.federation.client_noise import ClientNoise
+from sfumato.federation.holder import TrainingHolder
+from sfumato.federation.plan import FederationPlan
+from sfumato.federation.rounds import run_rounds
+from sfumato.federation.secure.sum import PlainSum
+from sfumato.federation.simulate import simulate
+from sfumato.federation.weights import get_weights, network_of
+
+
+def data(holders: int = 4, rows: int = 40) -> list:
+    make = np.random.default_rng(1)
+    found = []
+    for _ in range(holders):
+        inputs = make.normal(size=(rows, 3)).astype(np.float32)
+        found.append((inputs, (inputs[:, 0] > 0).astype(np.int64)))
+    return found
+
+
+def plan(**more) -> FederationPlan:
+    return FederationPlan(**{"model": "logistic", "inputs": (3,), "classes": 2, "rounds": 4, "threshold": 3, **more})
+
+
+def test_masked_training_equals_plain_training_up_to_rounding():
+    masked, plain = (simulate(plan(), data(), secure=how).weights for how in ("masks", "none"))
+    assert np.abs(masked - plain).max() < 1e-6
+
+
+def test_fifty_clients_with_absences_learn():
+    found = simulate(plan(absence=0.3, threshold=26), data(50, 20), test=data(1, 500)[0], secure="none")
+    assert found.rounds[-1].accuracy > 0.9
+    assert {one.clients for one in found.rounds} != {50}
+
+
+def test_an_interrupted_training_resumes_with_the_same_result(tmp_path):
+    whole = simulate(plan(momentum=0.5), data())
+
+    class Stopped(Exception):
+        pass
+
+    def stop(done):
+        if done.round == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        simulate(plan(momentum=0.5), data(), checkpoint=tmp_path / "c", progress=stop)
+    again = simulate(plan(momentum=0.5), data(), checkpoint=tmp_path / "c")
+    assert np.array_equal(whole.weights, again.weights)
+    assert [one.round for one in again.rounds] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("level", ["record", "client"])
+def test_private_training_costs_at_most_epsilon(level):
+    found = simulate(plan(level=level, epsilon=2.0, rounds=2, delta=1e-3), data(), secure="masks")
+    assert 1.2 < found.epsilon <= 2.0
+    assert np.isfinite(found.weights).all()
+
+
+def test_a_poisoned_update_is_bounded_by_clipping():
+    from sfumato.budget.noise import Source
+
+    noise = ClientNoise.of(plan(level="client", epsilon=50.0), 4, 8)
+    sent = noise.code.decode(noise.protect(np.full(8, 1e9), Source(insecure_seed=1)))
+    spread = noise.scale * noise.code.step
+    assert np.linalg.norm(sent) < 1.01 + 10 * spread * np.sqrt(8)
+
+
+def test_an_update_that_is_not_finite_is_refused():
+    from sfumato.budget.noise import Source
+
+    with pytest.raises(InputError, match="finite"):
+        ClientNoise.of(plan(level="client", epsilon=1.0), 4, 8).protect(np.full(8, np.nan), Source(insecure_seed=1))
+
+
+@pytest.mark.parametrize("size", [0, 7, 9])
+def test_a_wrong_shape_ends_the_round(size):
+    words = np.zeros(size, np.uint32)
+    handlers = {"train/describe": lambda _: {"rows": 1}, "sum/plain": lambda _: {"vector": words, "seen": {}}}
+    channel = InProcess([Party(name, handlers) for name in "abc"])
+    with pytest.raises(ProtocolError, match="length"):
+        run_rounds(plan(), channel, PlainSum(3))
+
+
+def test_a_round_with_too_few_replies_fails():
+    handlers = {"train/describe": lambda _: {"rows": 1}}
+    with pytest.raises(ProtocolError, match="0 of 3"):
+        run_rounds(plan(), InProcess([Party(name, handlers) for name in "abc"]), PlainSum(3))
+
+
+def test_bad_holders_are_refused_in_one_sentence():
+    good = data()
+    with pytest.raises(InputError, match="no rows"):
+        simulate(plan(), [*good, (np.zeros((0, 3)), np.zeros(0))])
+    with pytest.raises(InputError, match="shape"):
+        simulate(plan(), [*good, (np.zeros((5, 2)), np.zeros(5))])
+    with pytest.raises(InputError, match="classes"):
+        simulate(plan(), [*good, (np.zeros((5, 3)), np.full(5, 2))])
+    with pytest.raises(OptionError, match="threshold"):
+        simulate(plan(threshold=9), good)
+
+
+def holder_of(how: FederationPlan, record=None):
+    return TrainingHolder("a", how, *data()[0], parties=4, record=record)
+
+
+def request_of(how: FederationPlan, number: int) -> dict:
+    return {"round": number, "weight": 1.0, "weights": get_weights(network_of(how))}
+
+
+@pytest.mark.parametrize("level", ["record", "client"])
+def test_a_private_holder_sends_no_more_than_its_noise_is_for_also_if_it_is_started_again(level, tmp_path):
+    how = plan(level=level, epsilon=1.0, delta=1e-3, rounds=2, spare=1)
+    holder_of(how, tmp_path / "a").contribute(request_of(how, 1))
+    holder_of(how, tmp_path / "a").contribute(request_of(how, 1))
+    last = holder_of(how, tmp_path / "a")
+    last.contribute(request_of(how, 2))
+    with pytest.raises(ProtocolError, match="has sent 3 updates"):
+        last.contribute(request_of(how, 2))
+    with pytest.raises(ProtocolError, match="has sent 3 updates"):
+        holder_of(how, tmp_path / "a").contribute(request_of(how, 2))
+    assert len(last.events) == (3 if level == "record" else 0)
+
+
+def test_a_record_of_another_plan_or_a_damaged_one_is_refused(tmp_path):
+    how = plan(level="client", epsilon=1.0)
+    holder_of(how, tmp_path / "a").contribute(request_of(how, 1))
+    with pytest.raises(FileError, match="another plan"):
+        holder_of(plan(level="client", epsilon=2.0), tmp_path / "a")
+    (tmp_path / "a").write_bytes(b"garbage")
+    with pytest.raises(FileError, match="damaged"):
+        holder_of(how, tmp_path / "a")
+
+
+@pytest.mark.parametrize("level", ["record", "client"])
+def test_epsilon_after_a_repeated_round_covers_every_update_that_was_sent(level, tmp_path):
+    how = plan(level=level, epsilon=2.0, rounds=3, delta=1e-3)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(done):
+        if done.round == 2:
+            (tmp_path / "c").write_bytes(
+                (tmp_path / "first").read_bytes()
+            )  # the checkpoint of the second round is lost
+            raise Stopped
+        (tmp_path / "first").write_bytes((tmp_path / "c").read_bytes())
+
+    with pytest.raises(Stopped):
+        simulate(how, data(), checkpoint=tmp_path / "c", progress=stop)
+    found = simulate(how, data(), checkpoint=tmp_path / "c")
+    assert [one.round for one in found.rounds] == [1, 2, 3]
+    assert 1.9 < found.epsilon <= 2.0
+
+
+def test_privacy_of_clients_needs_masks():
+    with pytest.raises(OptionError, match="needs masks"):
+        simulate(plan(level="client", epsilon=1.0), data(), secure="none")
