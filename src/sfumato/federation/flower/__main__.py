@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -68,6 +69,7 @@ def join(name: str, folder: Path, server: str, ca: Path, party: str, arguments: 
     """Take part as a data holder."""
     from sfumato.federation.flower.holder import join as take_part
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary files are removed
     given = {}
     if arguments is not None:
         try:

@@ -74,12 +74,12 @@ class FlowerChannel(Channel):
             self.received[name] += len(data)
         answers: dict[str, Message] = {}
         while waiting and (left := end - time.monotonic()) > 0:
-            for identity, node, fault, data in self._pull(list(waiting), min(left, 5.0)):
+            for identity, node, fault, answer in self._pull(list(waiting), min(left, 5.0)):
                 if identity not in waiting:
                     continue
                 name, number = waiting.pop(identity)
-                self.sent[name] += len(data)
-                answers[name] = self._open(name, number, node, fault, data)
+                self.sent[name] += len(answer)
+                answers[name] = self._open(name, number, node, fault, answer)
         return Replies.sorted(answers)
 
     def _open(self, name: str, number: str, node: str, fault: str | None, data: bytearray) -> Message:

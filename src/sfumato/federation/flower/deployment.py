@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,8 +49,8 @@ class Deployment:
     processes : the process of each party, by name
     """
 
-    def __init__(self, folder: Path, holders: Mapping[str, Holder], address: str) -> None:
-        self.folder, self.holders, self.address = folder, holders, address
+    def __init__(self, folder: Path, holders: Mapping[str, Holder], address: str, scratch: Path) -> None:
+        self.folder, self.holders, self.address, self._scratch = folder, holders, address, scratch
         self.channel: FlowerChannel
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -66,7 +67,12 @@ class Deployment:
         command += ["--party", holder.factory, "--arguments", str(options)]
         log = home / "party.log"
         log.unlink(missing_ok=True)
-        self.processes[name] = start(command, log, home / "flower")
+        self.processes[name] = start(command, log, home / "flower", scratch=self._scratch)
+
+    def stop(self) -> None:
+        """End the process of every party, and all that it has started."""
+        for one in self.processes.values():
+            stop(one)
 
     def wait(self, seconds: float = 180.0) -> None:
         """Wait until every party is online; a party whose process has ended is an error with its last line."""
@@ -114,13 +120,14 @@ def deploy(
         (folder / name).mkdir(exist_ok=True, mode=0o700)
         public[name] = keys.make_node_key(folder / name)
     keys.make_authority(folder / "server", days=7)
-    deployment = Deployment(folder, parties, f"127.0.0.1:{port or free_port()}")
     progress("starting the server")
     with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sfumato-", ignore_cleanup_errors=True)))
+        deployment = Deployment(folder, parties, f"127.0.0.1:{port or free_port()}", scratch)
         deployment.channel = stack.enter_context(
             coordinate(folder / "server", public, address=deployment.address, seconds=seconds)
         )
-        stack.callback(lambda: [stop(one, seconds=2.0) for one in deployment.processes.values()])
+        stack.callback(deployment.stop)
         for name in parties:
             deployment.start(name)
         progress(f"waiting for {len(parties)} parties")

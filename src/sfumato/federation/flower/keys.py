@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
     load_ssh_public_key,
 )
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from sfumato.errors import FileError, OptionError, ProtocolError
 
@@ -74,7 +74,7 @@ def make_authority(folder: Path, host: str = "localhost", *, days: float = 365, 
             .add_extension(identifier, critical=False)
         )
 
-    usage = {name: False for name in _USES}
+    usage = dict.fromkeys(_USES, False)
     root = (
         certificate("Sfumato federation", authority)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -86,7 +86,7 @@ def make_authority(folder: Path, host: str = "localhost", *, days: float = 365, 
         certificate(host[:64], server)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.KeyUsage(**{**usage, "digital_signature": True}), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(authority, hashes.SHA384())
     )

@@ -41,13 +41,15 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def start(command: Sequence[str], log: Path, home: Path, *, own_group: bool = True) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], log: Path, home: Path, *, own_group: bool = True, scratch: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start a command in the background that is killed when this process ends, however it ends.
 
-    Its output goes to a file of mode 0600.
+    Its output goes to a file of mode 0600, its temporary files to ``scratch``, or else where those of this process go.
     """
     require_extra("flwr", "federation", "federated learning between processes")
-    variables = environment(home)
+    variables = environment(home) | ({} if scratch is None else {"TMPDIR": str(scratch)})
     program = command[0] if Path(command[0]).is_absolute() else shutil.which(command[0], path=variables["PATH"])
     if program is None:
         raise MissingExtra(f"the command '{command[0]}' was not found", hint="pip install 'sfumato[federation]'")
@@ -69,7 +71,7 @@ def start(command: Sequence[str], log: Path, home: Path, *, own_group: bool = Tr
             stderr=subprocess.STDOUT,
             env=variables,
             start_new_session=own_group,
-            preexec_fn=tie,  # noqa: PLW1509
+            preexec_fn=tie,
         )
 
 
@@ -117,8 +119,7 @@ def control(commands: Sequence[Sequence[str]], home: Path, *, timeout: float = 1
         done = subprocess.run(  # noqa: S603
             program,
             input=json.dumps([list(one) for one in commands]).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             env=environment(home),
             timeout=timeout,
             check=False,

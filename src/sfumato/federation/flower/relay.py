@@ -50,7 +50,7 @@ def _nodes(grid: Grid, coordinator: socket.socket, _order: dict[str, Any]) -> No
 def _push(grid: Grid, coordinator: socket.socket, order: dict[str, Any]) -> None:
     content = _records(frames.receive(coordinator))
     message = Message(content, int(order["node"]), "query", ttl=float(order["seconds"]))
-    frames.send_json(coordinator, (list(grid.push_messages([message])) or [None])[0])
+    frames.send_json(coordinator, next(iter(grid.push_messages([message])), None))
 
 
 def _pull(grid: Grid, coordinator: socket.socket, order: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """The coordinator's side: a SuperLink with TLS and node authentication, a run on it, and a channel through that run.
 
 Whoever reaches the SuperLink's port can, in Flower 1.41, also start runs and register nodes: let only the data holders
-reach it (a firewall or a private network). Flower sends its app, two lines that call this package, to every data holder.
+reach it (a firewall or a private network). Flower sends its app, two lines that call this package, to every data
+holder.
 """
 
 from __future__ import annotations
