@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import FileError, OptionError, ProtocolError, SfumatoError, require_extra
+from sfumato.errors import FileError, OptionError, ProtocolError, SfumatoError
 from sfumato.federation.channel import Party
 from sfumato.federation.flower import frames, keys
-from sfumato.federation.flower.processes import free_port, last_line, start
+from sfumato.federation.flower.processes import free_port, last_line, require_flower, start
 from sfumato.federation.wire import decode, encode
 
 __all__ = ["answer", "join", "load_factory"]
@@ -72,7 +72,7 @@ def join(name: str, folder: Path, factory: str, arguments: Mapping[str, Any], *,
     server : HOST:PORT of the coordinator
     authority : the coordinator's ca.pem
     """
-    require_extra("flwr", "federation", "federated learning between processes")
+    require_flower()
     folder = folder.absolute()
     if not (folder / "node.key").exists():
         raise FileError(f"'{folder / 'node.key'}' is missing", hint="make it with the command 'key'")

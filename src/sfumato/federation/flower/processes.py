@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import re
@@ -17,13 +18,20 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sfumato.errors import MissingExtra, ProtocolError, require_extra
+from sfumato.errors import MissingExtra, ProtocolError
 
-__all__ = ["control", "environment", "free_port", "last_line", "start", "stop"]
+__all__ = ["control", "environment", "free_port", "last_line", "require_flower", "start", "stop"]
 
+_INSTALL = "pip install 'sfumato[federation]'"
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TRIVIAL = re.compile(r"^[\s│╭╰─╮╯^~*=-]*$|^\s*(File|Traceback|raise|return|at )\b")
+
+
+def require_flower() -> None:
+    """Refuse to go on without Flower; it is not imported here, since only its own processes need it."""
+    if importlib.util.find_spec("flwr") is None:
+        raise MissingExtra("federated learning between processes needs the package 'flwr'", hint=_INSTALL)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -48,11 +56,11 @@ def start(
 
     Its output goes to a file of mode 0600, its temporary files to ``scratch``, or else where those of this process go.
     """
-    require_extra("flwr", "federation", "federated learning between processes")
+    require_flower()
     variables = environment(home) | ({} if scratch is None else {"TMPDIR": str(scratch)})
     program = command[0] if Path(command[0]).is_absolute() else shutil.which(command[0], path=variables["PATH"])
     if program is None:
-        raise MissingExtra(f"the command '{command[0]}' was not found", hint="pip install 'sfumato[federation]'")
+        raise MissingExtra(f"the command '{command[0]}' was not found", hint=_INSTALL)
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     parent = os.getpid()
 

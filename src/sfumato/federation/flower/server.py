@@ -1,8 +1,16 @@
 """The coordinator's side: a SuperLink with TLS and node authentication, a run on it, and a channel through that run.
 
-Whoever reaches the SuperLink's port can, in Flower 1.41, also start runs and register nodes: let only the data holders
-reach it (a firewall or a private network). Flower sends its app, two lines that call this package, to every data
-holder.
+What Flower 1.41 does not protect:
+
+- Whoever reaches the SuperLink's port may start runs and register nodes: only nodes are authenticated there, not the
+  users of its control API. A run carries code, which the nodes of the data holders execute. Let only the data holders
+  reach the port (a firewall or a private network), and take part only with a coordinator whom you trust with that.
+  With `deploy`, every user of this machine reaches the port.
+- A node signs the time of a request, not its content: TLS protects the content, and the coordinator's machine sees it.
+- Flower passes the token of a task to its app on the command line, where other users of the same machine can read it.
+  Give data holders and coordinator machines, or containers, of their own.
+
+Flower sends its app, two lines that call this package, to every data holder.
 """
 
 from __future__ import annotations
@@ -18,10 +26,10 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
-from sfumato.errors import OptionError, ProtocolError, require_extra
+from sfumato.errors import OptionError, ProtocolError
 from sfumato.federation.flower import frames, keys
 from sfumato.federation.flower.channel import FlowerChannel
-from sfumato.federation.flower.processes import control, last_line, start, stop, wait_for
+from sfumato.federation.flower.processes import control, last_line, require_flower, start, stop, wait_for
 
 __all__ = ["coordinate"]
 
@@ -40,7 +48,7 @@ def coordinate(
     listen : the address to listen at; that of ``address`` by default, all for another host's name
     seconds : how long the start may take
     """
-    require_extra("flwr", "federation", "federated learning between processes")
+    require_flower()
     host, port = keys.split_address(address)
     folder = folder.absolute()
     for name in ("ca.pem", "server.pem"):
