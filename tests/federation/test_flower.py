@@ -17,7 +17,6 @@ import pytest
 from sfumato.federation.channel import Channel
 from sfumato.federation.flower import Holder, deploy
 from sfumato.federation.flower.frames import PIECE
-from sfumato.federation.flower.keys import make_node_key
 from sfumato.federation.secure.sum import MaskedSum, PlainSum
 from tests.federation.parties import NAMES, noise, roster
 
@@ -104,15 +103,6 @@ def test_the_others_go_on_without_a_killed_party(running):
     found = MaskedSum(roster()).total(running.channel, 3, REQUESTS)
     assert found.present == ("east", "north")
     assert found.total.tolist() == [23 * one for one in range(5)]
-
-
-def test_a_key_that_the_coordinator_does_not_know_is_refused(running):
-    home = running.folder / "south"
-    (home / "node.key").unlink()
-    make_node_key(home)
-    running.deployment.start("south")
-    assert running.deployment.processes["south"].wait(300) == 1
-    assert "the server does not accept the key of party 'south'" in (home / "party.log").read_text()
 
 
 def test_nothing_is_left_but_files_that_only_their_owner_reads(running):

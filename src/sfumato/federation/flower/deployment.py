@@ -109,6 +109,12 @@ def deploy(
     port : the server's port; a free one by default
     seconds : how long the start may take
     progress : receives a line on each step
+
+    Examples
+    --------
+    >>> holders = {"north": Holder("hospital.party:make"), "south": Holder("hospital.party:make")}
+    >>> with deploy(holders, Path("run")) as deployment:  # doctest: +SKIP
+    ...     replies = deployment.channel.ask_all({"kind": "count"}, timeout=120)
     """
     for name in parties:
         if not name.replace("-", "").replace("_", "").isalnum() or name == "server" or len(name) > 40:

@@ -46,7 +46,14 @@ def load_factory(where: str) -> Any:
 
 
 def answer(party: Party, data: bytes) -> bytes:
-    """Return a party's reply to a request as bytes."""
+    """Return a party's reply to a request as bytes.
+
+    Examples
+    --------
+    >>> party = Party("north", {"double": lambda request: {"value": 2 * request["value"]}})
+    >>> decode(answer(party, encode({"exchange": "7", "request": {"kind": "double", "value": 4}})))
+    {'exchange': '7', 'reply': {'value': 8}}
+    """
     try:
         request = decode(data)
         number, asked = request["exchange"], request["request"]

@@ -58,6 +58,14 @@ def make_authority(folder: Path, host: str = "localhost", *, days: float = 365, 
     host : the name or address by which data holders reach the server; localhost is always added
     days : for how long the certificates hold
     start : when they begin to hold; five minutes ago by default, for clocks that are a little slow
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_certificate(make_authority(Path(folder), "fed.example.org"))
+    ...     oct((Path(folder) / "server.key").stat().st_mode & 0o777)
+    '0o600'
     """
     begin = start or datetime.now(UTC) - timedelta(minutes=5)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
@@ -111,7 +119,15 @@ _USES = (
 
 
 def make_node_key(folder: Path) -> Path:
-    """Make a data holder's key unless it has one; return the file of the public half, for the coordinator."""
+    """Make a data holder's key unless it has one; return the file of the public half, for the coordinator.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     public_key_file(make_node_key(Path(folder))).name
+    'node.pub'
+    """
     private, public = folder / "node.key", folder / "node.pub"
     if not private.exists():
         folder.mkdir(parents=True, exist_ok=True)
