@@ -18,9 +18,13 @@ from sfumato.federation.channel import Channel
 from sfumato.federation.flower import Holder, deploy
 from sfumato.federation.flower.frames import PIECE
 from sfumato.federation.secure.sum import MaskedSum, PlainSum
+from tests.effort import THOROUGH
 from tests.federation.parties import NAMES, noise, roster
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="flwr is not installed")
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="flwr is not installed"),
+    pytest.mark.skipif(not THOROUGH, reason="two minutes of real processes: make thorough runs them"),
+]
 
 FACTOR = {"east": 1, "north": 2, "south": 3}
 REQUESTS = {name: {"by": 10} for name in NAMES}
