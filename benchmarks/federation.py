@@ -13,8 +13,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import sfumato as sf
-from sfumato.federation.plan import FederationPlan
-from sfumato.federation.simulation import simulate
+from sfumato.federation import FederationPlan, simulate
 
 
 def main() -> None:

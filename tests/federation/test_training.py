@@ -11,6 +11,7 @@ from sfumato.federation.client_noise import ClientNoise
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import run_rounds
+from sfumato.federation.secure.fixed_point import FixedPoint
 from sfumato.federation.secure.sum import PlainSum
 from sfumato.federation.simulation import simulate
 from sfumato.federation.weights import get_weights, network_of
@@ -164,3 +165,31 @@ def test_epsilon_after_a_repeated_round_covers_every_update_that_was_sent(level,
 def test_privacy_of_clients_needs_masks():
     with pytest.raises(OptionError, match="needs masks"):
         simulate(plan(level="client", epsilon=1.0), data(), secure="none")
+
+
+def test_a_checkpoint_of_another_plan_or_a_damaged_one_is_refused(tmp_path):
+    simulate(plan(rounds=1), data(), checkpoint=tmp_path / "c")
+    (tmp_path / "d").write_bytes((tmp_path / "c").read_bytes())
+    with pytest.raises(FileError, match="another plan"):
+        simulate(plan(rounds=2), data(), checkpoint=tmp_path / "d")
+    (tmp_path / "e").write_bytes(b"garbage")
+    with pytest.raises(FileError, match="damaged"):
+        simulate(plan(rounds=1), data(), checkpoint=tmp_path / "e")
+
+
+@pytest.mark.parametrize("scale", [2, 5])
+@pytest.mark.parametrize("steps", [1, 3, 8])
+def test_the_stated_epsilon_of_noise_shares_holds_by_the_definition(scale, steps):
+    """The exact distribution of the summed shares and of its shift: P(x) - e^epsilon Q(x), summed where positive."""
+    code = FixedPoint(1.0, 3)
+    how = plan(level="client", epsilon=1.0, rounds=1, spare=0, delta=1e-3, clip=steps * code.step / 1.01)
+    noise = ClientNoise(how, code, scale, 1)
+    assert noise.sensitivity == pytest.approx(steps)
+    support = np.arange(-40 * scale, 40 * scale + 1)
+    share = np.exp(-(support**2) / (2 * scale**2))
+    share /= share.sum()
+    total = np.convolve(np.convolve(share, share), share)  # the threshold is 3
+    here, there = np.pad(total, (0, steps)), np.pad(total, (steps, 0))
+    delta = np.maximum(here - np.exp(noise.epsilon) * there, 0).sum()
+    assert delta <= how.delta
+    assert np.maximum(here - np.exp(noise.epsilon / 3) * there, 0).sum() > how.delta  # and it is not far off

@@ -83,7 +83,7 @@ class TrainingHolder:
             self._noise = ClientNoise.of(plan, parties, len(get_weights(network_of(plan))))
 
     def describe(self, request: Message) -> Message:
-        """Return what the coordinator may know; the number of rows only without privacy."""
+        """Check the plan; without privacy, also report the number of rows."""
         if FederationPlan.from_dict(request["plan"]) != self.plan:
             raise ProtocolError(f"party '{self.name}' has agreed to another plan")
         return {"rows": len(self.inputs)} if self.plan.level == "none" else {}
@@ -124,14 +124,13 @@ class TrainingHolder:
     def _restore(self, record: Path) -> None:
         try:
             plain = decode(record.read_bytes())
-            if FederationPlan.from_dict(plain["plan"]) != self.plan:
-                raise FileError(f"'{record}' is of another plan", hint="give another file")
+            planned = FederationPlan.from_dict(plain["plan"])
             self.sent = int(plain["sent"])
             self.events = tuple(Event.from_dict(one) for one in plain["events"])
         except (ProtocolError, KeyError, TypeError, ValueError, OSError) as error:
-            if isinstance(error, FileError):
-                raise
             raise FileError(f"the record '{record}' of party '{self.name}' is damaged or cannot be read") from error
+        if planned != self.plan:
+            raise FileError(f"'{record}' is of another plan", hint="give another file")
 
     def _train(self, module: torch.nn.Module, number: int) -> None:
         """Plain SGD, with the proximal term of FedProx."""

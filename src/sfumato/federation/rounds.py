@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -53,8 +54,6 @@ class State:
 
     def save(self, path: Path, plan: FederationPlan) -> None:
         """Write a checkpoint: a temporary file, flushed to the disk, then renamed."""
-        import os
-
         content = encode(
             {
                 "plan": json.dumps(plan.to_dict()),
@@ -73,11 +72,13 @@ class State:
         """Read a checkpoint of the same plan."""
         try:
             plain = decode(path.read_bytes())
-            if json.loads(plain["plan"]) != plan.to_dict():
-                raise FileError(f"'{path}' is a checkpoint of another plan", hint="give another file")
-            return cls(plain["weights"].copy(), plain["velocity"].copy(), [Round(**one) for one in plain["rounds"]])
-        except (ProtocolError, KeyError, TypeError, ValueError, OSError) as error:
+            planned = json.loads(plain["plan"])
+            state = cls(plain["weights"].copy(), plain["velocity"].copy(), [Round(**one) for one in plain["rounds"]])
+        except (ProtocolError, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
             raise FileError(f"the checkpoint '{path}' is damaged or cannot be read") from error
+        if planned != plan.to_dict():
+            raise FileError(f"'{path}' is a checkpoint of another plan", hint="give another file")
+        return state
 
 
 def run_rounds(

@@ -282,14 +282,16 @@ class Frontier(Discreet):
         out = point.name.replace(":", "-").replace("=", "").replace(",", "-")
         if kind == "raw":
             return ""
-        named = [(role, self.data.get(role)) for role in ("sensitive", "identifiers", "keep")]
-        roles = [part for role, names in named if names for part in (f"--{role}", ",".join(names))]
+        taken = {"dp": ("identifiers",), "synthetic": ("identifiers", "keep")}.get(
+            kind, ("sensitive", "identifiers", "keep")
+        )
+        roles = [part for role in taken if (names := self.data.get(role)) for part in (f"--{role}", ",".join(names))]
         given = [part for key, value in options.items() for part in (f"--{key.replace('_', '-')}", value)]
         if kind == "dp":
             model = {"forest": "forest", "tree": "forest", "mlp": "mlp", "boosting": "additive"}[self.data["models"][0]]
-            words = ["train", data, "--model", model, "--target", target, *given]
+            words = ["train", data, "--model", model, "--target", target, *roles, *given]
         elif kind == "synthetic":
-            words = ["synthesize", data, "--target", target, *given, "-n", str(self.data.get("rows", 1000))]
+            words = ["synthesize", data, "--target", target, *roles, *given, "-n", str(self.data.get("rows", 1000))]
         else:
             words = ["anonymize", data, *(["--qi", quasi] if quasi else []), *roles, "--method", kind, *given]
             words += ["--target", target] if kind == "guided" else []

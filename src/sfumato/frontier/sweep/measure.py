@@ -118,7 +118,7 @@ def _share(value: float, trials: int) -> tuple[float, float]:
 
 
 def _membership(task: Task, target: ModelTarget, members: Records, control: Records, seed: int) -> Figures:
-    """Return what the strongest membership attack on the model finds."""
+    """Measure the strongest membership attack on the model."""
     report = run_attacks(_fit(task.attacks, "model"), target, members, control, seed=seed)
     results = [one for one in report.results if not one.guesses]
     if not results:
@@ -168,7 +168,7 @@ def _method(name: str, target: str) -> Any:
 def _of_rows(
     task: Task, candidate: Candidate, released: pl.DataFrame, members: Records, control: Records, seed: int
 ) -> Figures:
-    """Return what linkage finds in the released rows, and how well sensitive values are guessed from them."""
+    """Measure linkage with the released rows, and guesses of sensitive values from them."""
     inside, outside = (Records(_rows(one, task.target).select(released.columns)) for one in (members, control))
     schema = Schema(task.table.schema[name] for name in released.columns)
     synthetic = candidate.name == "synthetic"

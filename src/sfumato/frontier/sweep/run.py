@@ -137,7 +137,7 @@ def _end_with(parent: int) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON would give back, so that a stored result equals a fresh one."""
+    """Convert a result to plain JSON values, so that a stored one equals a fresh one."""
     return json.loads(json.dumps(value, default=float))
 
 
