@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sfumato import measures as measures
     from sfumato import pseudonyms as pseudonyms
     from sfumato import releases as releases
+    from sfumato import studio as studio
     from sfumato import synthesizers as synthesizers
     from sfumato.anonymizers.anonymize import anonymize as anonymize
     from sfumato.anonymizers.guided.guided import Guided as Guided
@@ -131,6 +132,7 @@ __getattr__, __dir__, __all__ = lazy(
         "measures",
         "pseudonyms",
         "releases",
+        "studio",
         "synthesizers",
     ),
 )
