@@ -29,6 +29,7 @@ DOORS = (
     "measures",
     "pseudonyms",
     "releases",
+    "studio",
     "synthesizers",
 )
 PACKAGES = ["sfumato", *(f"sfumato.{name}" for name in DOORS)]
