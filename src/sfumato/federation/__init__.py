@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.federation.anonymity.anonymize import anonymize_union as anonymize_union
     from sfumato.federation.anonymity.assess import assess_union as assess_union
     from sfumato.federation.anonymity.assess import contribution as contribution
+    from sfumato.federation.anonymity.holder import UnionHolder as UnionHolder
     from sfumato.federation.channel import Channel as Channel
     from sfumato.federation.channel import InProcess as InProcess
     from sfumato.federation.channel import Party as Party
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "anonymity.anonymize": "anonymize_union",
         "anonymity.assess": "assess_union contribution",
+        "anonymity.holder": "UnionHolder",
         "channel": "Channel InProcess Party",
         "encrypted.circuit": "Circuit Square inputs_of to_circuit",
         "encrypted.prediction": "Client Question Server",
