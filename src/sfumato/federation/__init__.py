@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from sfumato.federation.encrypted.prediction import Question as Question
     from sfumato.federation.encrypted.prediction import Server as Server
     from sfumato.federation.plan import FederationPlan as FederationPlan
+    from sfumato.federation.secure.ckks_sum import CkksSum as CkksSum
+    from sfumato.federation.secure.ckks_sum import ckks_handlers as ckks_handlers
+    from sfumato.federation.secure.connect import connect as connect
+    from sfumato.federation.secure.connect import handlers_of as handlers_of
+    from sfumato.federation.secure.connect import sum_of as sum_of
     from sfumato.federation.secure.masks import Roster as Roster
     from sfumato.federation.secure.sum import MaskedSum as MaskedSum
     from sfumato.federation.secure.sum import PlainSum as PlainSum
     from sfumato.federation.secure.sum import masked_handlers as masked_handlers
     from sfumato.federation.secure.sum import plain_handlers as plain_handlers
+    from sfumato.federation.secure.threshold_sum import ThresholdSum as ThresholdSum
+    from sfumato.federation.secure.threshold_sum import threshold_handlers as threshold_handlers
     from sfumato.federation.simulation import Federated as Federated
     from sfumato.federation.simulation import simulate as simulate
 
@@ -36,8 +43,11 @@ __getattr__, __dir__, __all__ = lazy(
         "encrypted.circuit": "Circuit Square inputs_of to_circuit",
         "encrypted.prediction": "Client Question Server",
         "plan": "FederationPlan",
+        "secure.ckks_sum": "CkksSum ckks_handlers",
+        "secure.connect": "connect handlers_of sum_of",
         "secure.masks": "Roster",
         "secure.sum": "MaskedSum PlainSum masked_handlers plain_handlers",
+        "secure.threshold_sum": "ThresholdSum threshold_handlers",
         "simulation": "Federated simulate",
     },
     needs={"torch": ("encrypted", "simulation")},
