@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.federation.analysis.analyse import AnalysisHolder as AnalysisHolder
+    from sfumato.federation.analysis.analyse import JointResult as JointResult
+    from sfumato.federation.analysis.analyse import analyse as analyse
+    from sfumato.federation.analysis.analyse import analyse_together as analyse_together
+    from sfumato.federation.analysis.analyses import CrossTable as CrossTable
+    from sfumato.federation.analysis.analyses import Histogram as Histogram
+    from sfumato.federation.analysis.analyses import LinearRegression as LinearRegression
+    from sfumato.federation.analysis.analyses import LogisticRegression as LogisticRegression
+    from sfumato.federation.analysis.analyses import Moments as Moments
+    from sfumato.federation.analysis.analyses import Quantiles as Quantiles
+    from sfumato.federation.analysis.plan import AnalysisPlan as AnalysisPlan
     from sfumato.federation.anonymity.assess import assess_union as assess_union
     from sfumato.federation.anonymity.assess import contribution as contribution
     from sfumato.federation.channel import Channel as Channel
@@ -38,6 +49,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "analysis.analyse": "AnalysisHolder JointResult analyse analyse_together",
+        "analysis.analyses": "CrossTable Histogram LinearRegression LogisticRegression Moments Quantiles",
+        "analysis.plan": "AnalysisPlan",
         "anonymity.assess": "assess_union contribution",
         "channel": "Channel InProcess Party",
         "encrypted.circuit": "Circuit Square inputs_of to_circuit",
