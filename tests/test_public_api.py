@@ -29,6 +29,7 @@ DOORS = (
     "measures",
     "pseudonyms",
     "releases",
+    "reproductions",
     "synthesizers",
 )
 PACKAGES = ["sfumato", *(f"sfumato.{name}" for name in DOORS)]
