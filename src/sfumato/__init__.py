@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sfumato import pseudonyms as pseudonyms
     from sfumato import releases as releases
     from sfumato import reproductions as reproductions
+    from sfumato import studio as studio
     from sfumato import synthesizers as synthesizers
     from sfumato.anonymizers.anonymize import anonymize as anonymize
     from sfumato.anonymizers.guided.guided import Guided as Guided
@@ -135,6 +136,7 @@ __getattr__, __dir__, __all__ = lazy(
         "pseudonyms",
         "releases",
         "reproductions",
+        "studio",
         "synthesizers",
     ),
 )

@@ -26,7 +26,17 @@ from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
 from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
 from sfumato.report.summarise import count, share, summarise
 
-__all__ = ["Page", "facts_page", "fill", "page_of", "page_of_all", "render_report", "write_report"]
+__all__ = [
+    "Page",
+    "facts_page",
+    "fill",
+    "page_of",
+    "page_of_all",
+    "page_script",
+    "render_report",
+    "style_sheet",
+    "write_report",
+]
 
 
 class Page(NamedTuple):
@@ -173,7 +183,7 @@ def fill(template: str, **values: Any) -> str:
     >>> fill("base.html", title="A & B").count("A &amp; B")
     2
     """
-    script = _text("page.js")
+    script = page_script()
     return (
         _templates()
         .get_template(template)
@@ -186,6 +196,23 @@ def fill(template: str, **values: Any) -> str:
             **values,
         )
     )
+
+
+def page_script() -> str:
+    """Return the script of every page."""
+    return _text("page.js")
+
+
+def style_sheet() -> str:
+    """Return the style sheet of every page.
+
+    Examples
+    --------
+    >>> ":root" in style_sheet()
+    True
+    """
+    template = _templates().get_template("base.html")
+    return "".join(template.blocks["style"](template.new_context()))
 
 
 @cache
