@@ -30,7 +30,7 @@ def test_an_experiment_is_printed_and_written_as_a_page(sfumato: Run) -> None:
     ran = sfumato("reproduce", "techniques", "--quick")
     assert ran.code == 0, ran.err
     assert re.search(r"k-anonymity +linkage, re-identification +linkage, re-identification +reproduced", ran.out)
-    assert "8 reproduced, 1 differs" in ran.out
+    assert "reproduced: 8, differs: 1" in ran.out
     page = Path("techniques.html").read_text()
     assert "delta-disclosure privacy" in page
     assert "http-equiv" in page

@@ -31,7 +31,7 @@ def render_reproduction(found: Reproduction, *, title: str | None = None) -> str
     return fill(
         "reproduction.html",
         title=title or found.title,
-        headline=", ".join(f"{count} {name}" for name, count in found.verdicts.items()),
+        headline=", ".join(f"{name}: {count}" for name, count in found.verdicts.items()),
         facts=facts,
         rows=[{**vars(row), "printed": shown(row.printed), "ours": shown(row.ours)} for row in run],
         charts=[(one.title, "", _chart(one)) for one in found.figures if isinstance(one, Curves) and any(one.lines)],

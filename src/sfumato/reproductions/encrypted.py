@@ -138,7 +138,7 @@ def _row(what: str, found: dict[str, float]) -> tuple[str, str, str]:
 EXPERIMENT = Experiment(
     name="encrypted",
     title="Homomorphic encryption in the pipeline",
-    source='planned in "Privacy preserving techniques for data science" and wished for in two more publications',
+    source='Planned in "Privacy preserving techniques for data science" and wished for in two more publications',
     facts={
         "pipeline": Fact("homomorphic encryption in a pipeline with differential privacy", "planned"),
         "inference": Fact("inference on encrypted data", "planned"),

@@ -88,4 +88,4 @@ def _print(found: Reproduction) -> None:
     left = sum(one.note == NOT_RUN for one in found.rows)
     if left:
         echo_wrapped(f"{left} figures are not part of this form of the run{'; leave --quick out' * found.quick}.")
-    echo_wrapped(", ".join(f"{count} {name}" for name, count in found.verdicts.items()))
+    echo_wrapped(", ".join(f"{name}: {count}" for name, count in found.verdicts.items()))
