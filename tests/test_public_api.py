@@ -29,6 +29,7 @@ DOORS = (
     "measures",
     "pseudonyms",
     "releases",
+    "reproductions",
     "studio",
     "synthesizers",
 )

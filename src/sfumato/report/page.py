@@ -118,7 +118,8 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
 
     Parameters
     ----------
-    result : Assessment, Release, Evaluation, ImageEvaluation, AttackReport, Frontier, or Evaluations by name
+    result : Assessment, Release, Evaluation, ImageEvaluation, AttackReport, Frontier, Reproduction
+        Or several Evaluations by name.
     path : path
         The file to write; an existing one is replaced.
     title : str, optional
@@ -153,7 +154,11 @@ def _page_of_figures(result: Any, title: str | None) -> tuple[str, bool]:
     from sfumato.report.evaluation.page import render_evaluation, render_evaluations
     from sfumato.report.frontier.page import render_frontier
     from sfumato.report.image_generator.owner import render_image_evaluation
+    from sfumato.report.reproduction import render_reproduction
+    from sfumato.reproductions.values import Reproduction
 
+    if isinstance(result, Reproduction):
+        return render_reproduction(result, title=title), False
     if isinstance(result, Frontier):
         return render_frontier(result, title=title or "Which protection to take"), True
     if isinstance(result, ImageEvaluation):
