@@ -223,7 +223,7 @@ class Assessment(Measures, InNotebooks):
         >>> import sfumato as sf
         >>> frame = sf.assess("patients.csv", qi=["zip", "age"], sensitive=["disease"]).to_frame()
         >>> frame.filter(pl.col("measure") == "l")["value"].to_list()
-        [1.0]
+        [1.0, 1.0]
         """
         rows = [("", name, value) for name, value in self.numbers().items()]
         for column, measures in self.by_sensitive.items():
