@@ -50,6 +50,8 @@ _COMMANDS = {
     "perturb": ("perturb", "Perturb every record on its own, with a guarantee."),
     "estimate": ("estimate", "Estimate frequencies and means from perturbed records."),
     "schema": ("schema", "Propose the role of each column of a table, with reasons."),
+    "reproduce": ("reproduce", "Run published experiments again, printed figures beside ours."),
+    "studio": ("studio", "Use all of this in a browser, on this machine alone."),
     "demo": ("demo", "Try it on a built-in census table."),
 }
 

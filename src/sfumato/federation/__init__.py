@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.federation.analysis.analyse import AnalysisHolder as AnalysisHolder
+    from sfumato.federation.analysis.analyse import JointResult as JointResult
+    from sfumato.federation.analysis.analyse import analyse as analyse
+    from sfumato.federation.analysis.analyse import analyse_together as analyse_together
+    from sfumato.federation.analysis.analyses import CrossTable as CrossTable
+    from sfumato.federation.analysis.analyses import Histogram as Histogram
+    from sfumato.federation.analysis.analyses import LinearRegression as LinearRegression
+    from sfumato.federation.analysis.analyses import LogisticRegression as LogisticRegression
+    from sfumato.federation.analysis.analyses import Moments as Moments
+    from sfumato.federation.analysis.analyses import Quantiles as Quantiles
+    from sfumato.federation.analysis.plan import AnalysisPlan as AnalysisPlan
     from sfumato.federation.anonymity.anonymize import anonymize_union as anonymize_union
     from sfumato.federation.anonymity.assess import assess_union as assess_union
     from sfumato.federation.anonymity.assess import contribution as contribution
@@ -22,11 +33,18 @@ if TYPE_CHECKING:
     from sfumato.federation.encrypted.prediction import Question as Question
     from sfumato.federation.encrypted.prediction import Server as Server
     from sfumato.federation.plan import FederationPlan as FederationPlan
+    from sfumato.federation.secure.ckks_sum import CkksSum as CkksSum
+    from sfumato.federation.secure.ckks_sum import ckks_handlers as ckks_handlers
+    from sfumato.federation.secure.connect import connect as connect
+    from sfumato.federation.secure.connect import handlers_of as handlers_of
+    from sfumato.federation.secure.connect import sum_of as sum_of
     from sfumato.federation.secure.masks import Roster as Roster
     from sfumato.federation.secure.sum import MaskedSum as MaskedSum
     from sfumato.federation.secure.sum import PlainSum as PlainSum
     from sfumato.federation.secure.sum import masked_handlers as masked_handlers
     from sfumato.federation.secure.sum import plain_handlers as plain_handlers
+    from sfumato.federation.secure.threshold_sum import ThresholdSum as ThresholdSum
+    from sfumato.federation.secure.threshold_sum import threshold_handlers as threshold_handlers
     from sfumato.federation.simulation import Federated as Federated
     from sfumato.federation.simulation import simulate as simulate
 
@@ -34,14 +52,20 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "anonymity.anonymize": "anonymize_union",
+        "analysis.analyse": "AnalysisHolder JointResult analyse analyse_together",
+        "analysis.analyses": "CrossTable Histogram LinearRegression LogisticRegression Moments Quantiles",
+        "analysis.plan": "AnalysisPlan",
         "anonymity.assess": "assess_union contribution",
         "anonymity.holder": "UnionHolder",
         "channel": "Channel InProcess Party",
         "encrypted.circuit": "Circuit Square inputs_of to_circuit",
         "encrypted.prediction": "Client Question Server",
         "plan": "FederationPlan",
+        "secure.ckks_sum": "CkksSum ckks_handlers",
+        "secure.connect": "connect handlers_of sum_of",
         "secure.masks": "Roster",
         "secure.sum": "MaskedSum PlainSum masked_handlers plain_handlers",
+        "secure.threshold_sum": "ThresholdSum threshold_handlers",
         "simulation": "Federated simulate",
     },
     needs={"torch": ("encrypted", "simulation")},
