@@ -171,6 +171,7 @@ def test_the_parts_are_kept_only_if_the_union_keeps_what_was_asked():
         (frame([("x", 10, "Oslo", "low", "flu", "no")]), "column 'age' holds 1 value"),
         (frame([("x", 1, "Oslo", "low", "flu", "perhaps")]), "column 'smokes' holds 1 value"),
         (frame([("x", 1, "Oslo", "low", "flu", "no")]).drop("grade"), "lacks the column 'grade'"),
+        (frame([("x", 1, "Oslo", "low", "flu", "no")]).drop("smokes"), "lacks the column 'smokes'"),
     ],
 )
 def test_a_holder_with_other_columns_or_values_ends_the_run_and_is_named(bad, said):
@@ -199,6 +200,37 @@ def test_a_holder_that_drops_out_ends_the_run_without_any_part(after):
     with pytest.raises(ProtocolError, match="party 'p1' is missing"):
         anonymize_union(channel, PlainSum(), SCHEMA, "k=2")
     assert all(one.part is None for one in holders.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 9999), when=st.integers(0, 4), how=st.sampled_from(["noise", "negative", "short", "moved"]))
+def test_a_holder_that_lies_ends_the_run_or_changes_a_release_that_keeps_the_guarantee(seed, when, how):
+    holders = holders_of([some(30), some(20, 3)])
+    channel, asked = channel_of(holders), 0
+    honest = channel.parties["p1"].handlers["sum/plain"]
+
+    def lies(request):
+        nonlocal asked
+        asked, reply, make = asked + 1, honest(request), np.random.default_rng(seed)
+        vector = reply["vector"].copy()
+        if asked > when:
+            if how == "noise":
+                vector = make.integers(0, 9, len(vector), dtype=np.uint32)
+            elif how == "negative":
+                vector[make.integers(len(vector))] -= np.uint32(1)
+            elif how == "moved":
+                vector = make.permutation(vector)
+            else:
+                vector = vector[1:]
+        return {**reply, "vector": vector}
+
+    channel.parties["p1"].handlers["sum/plain"] = lies
+    try:
+        release = anonymize_union(channel, PlainSum(), SCHEMA, "k=3,l=2")
+    except SfumatoError:
+        assert all(one.part is None for one in holders.values())
+    else:
+        assert release.k >= 3
 
 
 def test_no_rows_anywhere_are_refused():
