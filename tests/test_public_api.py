@@ -30,6 +30,7 @@ DOORS = (
     "pseudonyms",
     "releases",
     "reproductions",
+    "studio",
     "synthesizers",
 )
 PACKAGES = ["sfumato", *(f"sfumato.{name}" for name in DOORS)]

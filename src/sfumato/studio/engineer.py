@@ -54,7 +54,7 @@ class _Train(Step):
 
 def chart_of(job: Job | None) -> Any:
     """Return the accuracy of the models that are trained by now, as a chart; None as long as there is none."""
-    if job is None:
+    if job is None or job.task["kind"] != _Train.kind:
         return None
     from sfumato.report.charts.lines import Axis, Line, line_chart
     from sfumato.report.summarise import percent

@@ -102,8 +102,10 @@ class Guard:
         """Set the cookie. A page that goes on, not a redirect: with that, a strict cookie would not be sent."""
         cookie = f"{self._name}={self._cookie}; Path={self.root}/; HttpOnly; SameSite=Strict"
         text = (
-            f'<!doctype html><html lang="en"><head><title>Sfumato</title><meta http-equiv="refresh" content="0; '
-            f'url={self.root}/"></head><body><a href="{self.root}/">Open the studio</a></body></html>'
+            '<!doctype html><html lang="en"><head><title>Sfumato</title>'
+            f'<link rel="icon" href="{self.root}/static/icon.svg">'
+            f'<meta http-equiv="refresh" content="0; url={self.root}/"></head>'
+            f'<body><a href="{self.root}/">Open the studio</a></body></html>'
         )
         await _answer(send, 200, text, [(b"set-cookie", cookie.encode())], as_html=True)
 

@@ -18,6 +18,7 @@ STATIC = {
     "studio.css": "text/css; charset=utf-8",
     "studio.js": "text/javascript; charset=utf-8",
     "htmx.min.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
 }
 """The files that pages load, all of them from here."""
 

@@ -170,10 +170,10 @@ def choice_in(form: Form, name: str, what: str, known: Mapping[str, Any] | tuple
 
 KINDS = tuple(one.value for one in Kind)
 ROLES = {
-    "identifier": "identifies a person by itself; left out",
-    "quasi": "others may know it; made coarser",
-    "sensitive": "nobody should learn it; stays as it is",
-    "target": "what a model predicts; stays as it is",
-    "kept": "stays as it is, on purpose",
-    "other": "stays as it is",
+    "identifier": "left out",
+    "quasi": "others may know it",
+    "sensitive": "nobody may learn it",
+    "target": "to be predicted",
+    "kept": "unchanged on purpose",
+    "other": "unchanged",
 }

@@ -175,6 +175,7 @@ def _listed(project: Project, values: dict[str, Any] | None) -> list[list[str]]:
     rows: Counter[tuple[int, str]] = Counter()
     for *path, count in every:
         rows.update(dict.fromkeys(enumerate(path), count))
+    known = {path[0] for *path, count in every if count >= SMALLEST_SHOWN}
     found: dict[tuple[str, ...], None] = {}
     for *path, _ in every:
         shown = [*path, ROOT]
@@ -182,8 +183,20 @@ def _listed(project: Project, values: dict[str, Any] | None) -> list[list[str]]:
             if rows[level, path[level]] < SMALLEST_SHOWN:
                 above = shown[level + 1]
                 shown[level] = above if above.startswith(_FEW) else f"{_FEW} in {above}"
+            else:
+                shown[level] = _without_hidden(path[level], known, rows[level, path[level]])
         found[tuple(shown[:-1])] = None
     return [list(path) for path in found]
+
+
+def _without_hidden(label: str, known: set[str], rows: int) -> str:
+    """Return the label of a group without the values that are hidden; its number of rows tells it from others."""
+    before, brace, inside = label.partition("{")
+    if not brace or not inside.endswith("}"):
+        return label
+    members = inside[:-1].split(", ")
+    seen = [one for one in members if one in known]
+    return label if len(seen) == len(members) else f"{before}{{{', '.join([*seen, '…'])}}} ({rows:,} rows)"
 
 
 def _drawn(project: Project, values: dict[str, Any] | None, plain: Any, kind: str) -> dict[str, Any]:

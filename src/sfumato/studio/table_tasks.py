@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = ["Anonymize", "Assess", "Attack", "Explore", "Look", "Preview", "Verif
 _MOST_VALUES = 300  # of a column, in the editor of its hierarchy
 _LARGEST = 10_000  # a larger class is as good as this one
 _PREVIEWED = 10  # rows
+_CHOSEN = re.compile(r"\d{4}-(anonymize|synthesize)/\w[\w.-]*")
 
 
 def required(options: Mapping[str, Any]) -> str:
@@ -26,9 +28,8 @@ def required(options: Mapping[str, Any]) -> str:
 
 def release_folder(project: Path, chosen: str) -> Path:
     """Return the folder of a release of a project, by its job and its name."""
-    job, _, name = chosen.partition("/")
-    folder = project / "jobs" / job / "releases" / name
-    if not name or ".." in chosen or not folder.resolve().is_relative_to(project.resolve()) or folder.is_symlink():
+    folder = project / "jobs" / chosen.replace("/", "/releases/")
+    if not _CHOSEN.fullmatch(chosen) or folder.is_symlink() or folder.parent.is_symlink():
         raise OptionError("there is no such release")
     return folder
 
