@@ -184,7 +184,7 @@ def _auto_encoder() -> Line:
     return _line(
         "private-auto-encoder",
         "2026-11-18",
-        "a script with the same layers that is not kept; its runs are in `benchmarks/private_auto_encoder.jsonl`",
+        "`benchmarks/private_auto_encoder.py --device cuda`, before the script was put into its present form",
         rows,
     )
 
