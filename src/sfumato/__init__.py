@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from sfumato.reproductions.catalogue import reproduce as reproduce
     from sfumato.synthesizers.synthesis import synthesize as synthesize
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
