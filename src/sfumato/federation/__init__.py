@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from sfumato.federation.encrypted.prediction import Question as Question
     from sfumato.federation.encrypted.prediction import Server as Server
     from sfumato.federation.plan import FederationPlan as FederationPlan
+    from sfumato.federation.released import FederatedModel as FederatedModel
+    from sfumato.federation.released import Outcome as Outcome
+    from sfumato.federation.rounds import Round as Round
     from sfumato.federation.secure.masks import Roster as Roster
     from sfumato.federation.secure.sum import MaskedSum as MaskedSum
     from sfumato.federation.secure.sum import PlainSum as PlainSum
@@ -36,9 +39,11 @@ __getattr__, __dir__, __all__ = lazy(
         "encrypted.circuit": "Circuit Square inputs_of to_circuit",
         "encrypted.prediction": "Client Question Server",
         "plan": "FederationPlan",
+        "released": "FederatedModel Outcome",
+        "rounds": "Round",
         "secure.masks": "Roster",
         "secure.sum": "MaskedSum PlainSum masked_handlers plain_handlers",
         "simulation": "Federated simulate",
     },
-    needs={"torch": ("encrypted", "simulation")},
+    needs={"torch": ("encrypted", "released", "rounds", "simulation")},
 )
