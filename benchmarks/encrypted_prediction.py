@@ -71,8 +71,9 @@ def main() -> None:
         print(
             f"seed {seed}: torch {100 * (torchs == known).mean():.2f} % of {len(known):,}; first {given.images}: "
             f"plain {100 * (plain[: given.images] == known[: given.images]).mean():.2f} %, encrypted "
-            f"{100 * right / given.images:.2f} %, {same} alike, largest error {error:.1e}; CPU s an image: encrypt, answer, "
-            f"decrypt {' '.join(f'{one / given.images:.4f}' for one in spent)}; {np.mean(sent) / 1e6:.3f} MB an image; "
+            f"{100 * right / given.images:.2f} %, {same} alike, largest error {error:.1e}; CPU s an image: encrypt, "
+            f"answer, decrypt {' '.join(f'{one / given.images:.4f}' for one in spent)}; "
+            f"{np.mean(sent) / 1e6:.3f} MB an image; "
             f"keys {len(client.public_keys) / 1e6:.1f} MB, {start:.2f} CPU s once; {server.question.parameters}",
             flush=True,
         )
