@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from sfumato.federation.analysis.analyses import Moments as Moments
     from sfumato.federation.analysis.analyses import Quantiles as Quantiles
     from sfumato.federation.analysis.plan import AnalysisPlan as AnalysisPlan
+    from sfumato.federation.anonymity.anonymize import anonymize_union as anonymize_union
     from sfumato.federation.anonymity.assess import assess_union as assess_union
     from sfumato.federation.anonymity.assess import contribution as contribution
+    from sfumato.federation.anonymity.holder import UnionHolder as UnionHolder
     from sfumato.federation.channel import Channel as Channel
     from sfumato.federation.channel import InProcess as InProcess
     from sfumato.federation.channel import Party as Party
@@ -56,11 +58,13 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "anonymity.anonymize": "anonymize_union",
         "analysis.agreement": "Agreement",
         "analysis.analyse": "AnalysisHolder JointResult analyse analyse_together",
         "analysis.analyses": "CrossTable ElementSum Histogram LinearRegression LogisticRegression Moments Quantiles",
         "analysis.plan": "AnalysisPlan",
         "anonymity.assess": "assess_union contribution",
+        "anonymity.holder": "UnionHolder",
         "channel": "Channel InProcess Party",
         "encrypted.circuit": "Circuit Square inputs_of to_circuit",
         "encrypted.prediction": "Client Question Server",
