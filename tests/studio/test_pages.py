@@ -59,6 +59,8 @@ def test_a_wrong_setting_is_refused_with_a_sentence_and_changes_nothing(
     wrong = (
         ("columns", {"role-0": "king"}),
         ("columns", {**COLUMNS, "role-0": "target", "role-1": "target"}),
+        ("columns", {**COLUMNS, "public-1": "90..17"}),
+        ("columns", {**COLUMNS, "public-1": "many"}),
         ("guarantees", {"k": "ten"}),
         ("guarantees", {"k": "1"}),
         ("guarantees", {"k": "nan"}),

@@ -82,6 +82,10 @@ class AnalysisPlan:
             real("epsilon", self.epsilon, above=0)
         if not 0 < self.delta < 1:
             raise OptionError(f"delta must be between 0 and 1, got {self.delta!r}")
+        if self.epsilon is not None and self.analysis.kind == "sum":
+            raise OptionError(
+                "a sum of vectors has no noise: its elements are not rows of people", hint="leave out epsilon"
+            )
         _set(self, "schema", Schema([self.schema[name] for name in self.columns]))
         if self.parties * (self.rows * 2**GRID + _TAIL * self.noise) >= _MOST_TOTAL:
             raise OptionError(
