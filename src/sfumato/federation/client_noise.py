@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import spent
+from sfumato.budget.accounting.concentrated import rho_of_epsilon
 from sfumato.budget.events import Event, NoiseShares, Repeated
 from sfumato.budget.noise import Source
 from sfumato.errors import InputError, OptionError
