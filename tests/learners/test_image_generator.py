@@ -13,6 +13,7 @@ from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
 from sfumato.learners.images.mixtures import find_gaussians
+from sfumato.learners.images.spectrum import shrink
 from sfumato.learners.images.tones import ToneCurve, find_tones
 from tests.learners.sensitivity import Recording
 
@@ -120,3 +121,26 @@ def test_tones_are_the_shares_of_pixel_values() -> None:
     values = curve(np.linspace(-9, 9, 50))
     assert (np.diff(values) >= 0).all()
     assert 0 <= values.min() <= values.max() <= 1
+
+
+def test_little_of_noise_alone_survives_the_shrinkage() -> None:
+    noise = np.random.default_rng(0).standard_normal((200, 200))
+    values, _ = shrink((noise + noise.T) / np.sqrt(2), 1.0)
+    assert np.square(values).sum() < 0.01 * 200**2  # the squares of the noise add up to 200^2
+
+
+def test_drawn_images_are_as_smooth_as_the_real_ones_in_spite_of_noise() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, 1500)
+    waves = rng.standard_normal((1500, 4, 4)) + 3 * np.eye(4)[labels][:, None]
+    smooth = scipy.fft.idctn(np.pad(waves, ((0, 0), (0, 12), (0, 12))), axes=(1, 2), norm="ortho")
+    images = np.clip(128 + 100 * smooth[..., None], 0, 255).astype(np.uint8)
+    sums = NoisySums(generator_shares(1.0), 0.7, Source(insecure_seed=1))
+    drawn, _ = learn_generator(images, labels, CLASSES, sums, rng).draw(300, rng)
+
+    def rough(shown: Any) -> float:
+        """Return the energy of the high frequencies of an image."""
+        return float(np.square(scipy.fft.dctn(shown[..., 0], axes=(1, 2), norm="ortho")[:, 8:]).sum(axis=(1, 2)).mean())
+
+    assert rough(images / 255) < 0.01
+    assert rough(drawn) < 0.5  # all other frequencies together have 7

@@ -76,16 +76,15 @@ def find_gaussians(points: Floats, labels: Ints, classes: int, prior: Floats, su
 def _denoised(moment: Floats, deviation: float, prior: Floats) -> Floats:
     """Return a positive matrix without noise; what is lost goes to the prior."""
     values, vectors = shrink(moment, deviation)
+    values = np.maximum(values, 0.0)
     lost = max(float(np.trace(moment)) - float(values.sum()), 0.0)
     return np.asarray((vectors * values) @ vectors.T + lost * prior / np.trace(prior))
 
 
 def _difference(moment: Floats, deviation: float) -> Floats:
     """Return a symmetric matrix of either sign without its noise."""
-    values, vectors = np.linalg.eigh(moment)
-    edge = deviation * math.sqrt(len(moment))
-    kept = np.sign(values) * np.sqrt(np.maximum(values**2 - edge**2, 0.0))
-    return np.asarray((vectors * kept) @ vectors.T)
+    values, vectors = shrink(moment, deviation)
+    return np.asarray((vectors * values) @ vectors.T)
 
 
 def _positive(matrix: Floats) -> Floats:
