@@ -6,23 +6,27 @@ test images. All settings are the defaults of `Distillation`. They were chosen o
 Delta is 1e-5. Every run has noise of its own.
 
     python synthetic_images.py --data mnist pneumonia --epsilon 1 10 --seeds 5 --device cuda --jobs 5
+    python synthetic_images.py --data FOLDER --images 60000 --seeds 1                 others of 10 classes, IDX or .npz
     python synthetic_images.py --teacher --epsilon 0.79 3 --seeds 5 --device cuda     the teacher as a classifier
     python synthetic_images.py --small --epsilon 1 --seeds 1                          the smaller form, `--quick`
     python synthetic_images.py --print                                                the table of all runs kept
 
-Images are read from the folder that ``SFUMATO_DATA`` names. It needs numpy and torch only.
+Images are read from the folder that ``SFUMATO_DATA`` names, or from any folder or file that `sfumato synthesize` reads
+and that has test images. ``--models FOLDER`` keeps what was learned, and uses it again where it is there: then other
+images can be drawn without learning again. The network is trained in lower precision (TF32 on a GPU, bfloat16 on a
+processor); nothing that is private is.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import statistics
 import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -35,37 +39,31 @@ from torch import Tensor, nn
 from sfumato.budget.accounting.accountant import calibrate
 from sfumato.budget.events import Gaussian
 from sfumato.budget.noise import Source
+from sfumato.data.io.images import read_images
 from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.learners.images.teacher import as_tensor, features_of
 from sfumato.synthesizers.images.base import Canvas, ImageRecords
-from sfumato.synthesizers.images.distillation import Distillation
+from sfumato.synthesizers.images.distillation import Distillation, DistillationModel
+from sfumato.synthesizers.state import State
 
 KEPT = Path(__file__).with_suffix(".jsonl")
 DELTA = 1e-5
 IMAGES = 200_000
+OWN = {"mnist": ("mnist", 10), "pneumonia": ("pneumoniamnist/pneumoniamnist.npz", 2)}
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def load(name: str) -> tuple[Part, Part, int]:
+def load(data: str) -> tuple[Part, Part, int]:
     """Return training images, test images, and the number of classes."""
-    root = Path(os.environ["SFUMATO_DATA"])
-    if name == "pneumonia":
-        with np.load(root / "pneumoniamnist" / "pneumoniamnist.npz", allow_pickle=False) as file:
-            parts = [
-                (file[f"{one}_images"][..., None], file[f"{one}_labels"].ravel().astype(np.int64))
-                for one in ("train", "test")
-            ]
-        return parts[0], parts[1], 2
+    place, classes = Path(data), 10
+    if data in OWN:
+        place, classes = Path(os.environ["SFUMATO_DATA"], OWN[data][0]), OWN[data][1]
+    found = read_images(place, classes)
 
-    def read(file: str, head: int) -> NDArray[np.uint8]:
-        return np.frombuffer(gzip.decompress((root / "mnist" / file).read_bytes()), np.uint8)[head:].copy()
+    def part(images: NDArray[np.uint8], labels: NDArray[Any]) -> Part:
+        return images.reshape(*images.shape[:3], -1), labels.astype(np.int64)
 
-    parts = [
-        (read(f"{one}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28, 1), read(f"{one}-labels-idx1-ubyte.gz", 8))
-        for one in ("train", "t10k")
-    ]
-    train, test = ((images, labels.astype(np.int64)) for images, labels in parts)
-    return train, test, 10
+    return part(found.train_images, found.train_labels), part(found.test_images, found.test_labels), classes
 
 
 def student(images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: Tensor, seed: int) -> float:
@@ -79,7 +77,7 @@ def student(images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: T
         nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.3),
         nn.Linear(128 * (images.shape[2] // 4) * (images.shape[3] // 4), 256), nn.ReLU(), nn.Linear(256, classes),
     ]  # fmt: skip
-    network = nn.Sequential(*layers).to(device)
+    network = nn.Sequential(*layers).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     epochs, size = 4, 256
     steps = epochs * (len(labels) // size)
     rule = torch.optim.AdamW(network.parameters(), 1e-3)
@@ -88,7 +86,9 @@ def student(images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: T
         order = torch.randperm(len(labels), device=device)
         for at in order[: len(labels) // size * size].reshape(-1, size):
             rule.zero_grad()
-            loss: Any = nn.functional.cross_entropy(network(images[at].float() / 255), labels[at])
+            seen = (images[at].float() / 255).contiguous(memory_format=torch.channels_last)
+            with torch.autocast("cpu", torch.bfloat16, enabled=device.type == "cpu"):
+                loss: Any = nn.functional.cross_entropy(network(seen), labels[at])
             loss.backward()
             rule.step()
             course.step()
@@ -99,46 +99,80 @@ def student(images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: T
     return float((found == truth).double().mean())
 
 
-def run(data: str, epsilon: float, seed: int, device: str, teacher: bool, small: bool) -> dict[str, Any]:
-    """Learn, draw, train and test once."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    (images, labels), (test, truth), classes = load(data)
-    seen, right = as_tensor(test, device), torch.from_numpy(truth).to(device)
-    found: dict[str, Any] = {"data": data, "epsilon": epsilon, "seed": seed, "device": device, "small": small}
+@dataclass(frozen=True)
+class Run:
+    """What is learned once, and how."""
 
-    def score(drawn: NDArray[np.uint8], own: NDArray[np.int64]) -> float:
-        inputs = torch.from_numpy(np.moveaxis(drawn, 3, 1).copy()).to(device)
-        return student(inputs, torch.from_numpy(own).to(device), classes, seen, right, seed)
+    data: str
+    epsilon: float
+    seed: int
+    device: str
+    teacher: bool
+    small: bool
+    distilled: bool
+    images: int
+    models: Path | None
 
-    if epsilon == float("inf"):
-        return {**found, "student": score(images, labels)}
-    method = Distillation(device=device)
-    method = method.quick() if small else method
-    height, width, channels = images.shape[1:]
-    canvas = Canvas(height, width, channels, classes)
-    began, spent = time.monotonic(), time.process_time()
-    sums = NoisySums(method.shares(canvas), calibrate(Gaussian, epsilon, DELTA), Source())
-    model = method.learn(ImageRecords(images, labels, canvas), sums, np.random.default_rng(seed))
-    weights, bias = (one.float() for one in model.teacher)
-    accuracy = float(((features_of(seen) @ weights + bias).argmax(1) == right).double().mean())
-    found |= {"teacher": accuracy, "learn_s": time.monotonic() - began, "learn_cpu": time.process_time() - spent}
-    if teacher:
+    def learned(self, records: ImageRecords) -> tuple[DistillationModel, dict[str, float]]:
+        """Return what is learned from the records, or has been before, and how long it took."""
+        method = Distillation(device=self.device)
+        method = method.quick() if self.small else method
+        name = f"{Path(self.data).stem}-{self.epsilon:g}-{self.seed}{'-small' if self.small else ''}"
+        kept = None if self.models is None else self.models / f"{name}.npz"
+        if kept is not None and kept.exists():
+            with np.load(kept, allow_pickle=False) as file:
+                arrays = dict(file)
+            settings, took = json.loads(str(arrays.pop("settings")))
+            return replace(method.model.from_state(records.canvas, State(settings, arrays)), device=self.device), took
+        began, spent = time.monotonic(), time.process_time()
+        sums = NoisySums(method.shares(records.canvas), calibrate(Gaussian, self.epsilon, DELTA), Source())
+        model = method.learn(records, sums, np.random.default_rng(self.seed))
+        took = {"learn_s": time.monotonic() - began, "learn_cpu": time.process_time() - spent}
+        if kept is not None:
+            state = model.to_state()
+            saved = {"settings": np.array(json.dumps([dict(state.settings), took])), **state.arrays}
+            np.savez(kept, **saved)  # type: ignore[arg-type]
+        return model, took
+
+    def __call__(self) -> dict[str, Any]:
+        """Learn, draw, train and test once."""
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        (images, labels), (test, truth), classes = load(self.data)
+        seen, right = as_tensor(test, self.device), torch.from_numpy(truth).to(self.device)
+        found: dict[str, Any] = {"data": Path(self.data).stem, "epsilon": self.epsilon, "seed": self.seed}
+        found |= {"device": self.device, "small": self.small, "images": self.images}
+
+        def score(drawn: NDArray[np.uint8], own: NDArray[np.int64]) -> float:
+            inputs = torch.from_numpy(np.moveaxis(drawn, 3, 1).copy()).to(self.device)
+            return student(inputs, torch.from_numpy(own).to(self.device), classes, seen, right, self.seed)
+
+        if self.epsilon == float("inf"):
+            return {**found, "student": score(images, labels)}
+        model, took = self.learned(
+            ImageRecords(images, labels, Canvas(images.shape[1], images.shape[2], images.shape[3], classes))
+        )
+        weights, bias = (one.float() for one in model.teacher)
+        accuracy = float(((features_of(seen) @ weights + bias).argmax(1) == right).double().mean())
+        found |= {"teacher": accuracy, **took}
+        if self.teacher:
+            return found
+        began, spent = time.monotonic(), time.process_time()
+        drawn = model.sample(self.images, np.random.default_rng(self.seed))
+        found |= {"draw_s": time.monotonic() - began, "draw_cpu": time.process_time() - spent, "student": score(*drawn)}
+        if not self.small and not self.distilled:
+            some = min(self.images, 60_000)
+            found["faithful"] = score(*model.sample(some, np.random.default_rng(self.seed), style="faithful"))
         return found
-    began, spent = time.monotonic(), time.process_time()
-    drawn = model.sample(IMAGES, np.random.default_rng(seed))
-    found |= {"draw_s": time.monotonic() - began, "draw_cpu": time.process_time() - spent, "student": score(*drawn)}
-    if not small:
-        found["faithful"] = score(*model.sample(60_000, np.random.default_rng(seed), style="faithful"))
-    return found
 
 
 def table(rows: list[dict[str, Any]]) -> None:
     """Print the mean and the range of all runs of each setting."""
     kinds = defaultdict(list)
     for one in rows:
-        kinds[one["data"], one["epsilon"], one["device"], one["small"]].append(one)
-    for (data, epsilon, device, small), runs in sorted(kinds.items(), key=lambda item: item[0]):
-        line = f"{data:<10} epsilon {epsilon:<5g} {device}{' small' if small else ''}, {len(runs)} runs:"
+        kinds[one["data"], one["epsilon"], one["device"], one["small"], one.get("images", IMAGES)].append(one)
+    for (data, epsilon, device, small, images), runs in sorted(kinds.items(), key=lambda item: item[0]):
+        line = f"{data:<10} epsilon {epsilon:<5g} {device}{' small' if small else ''}, {images:,} images, "
+        line += f"{len(runs)} runs:"
         for name in ("teacher", "student", "faithful", "learn_s", "draw_s", "learn_cpu", "draw_cpu"):
             if values := [one[name] for one in runs if name in one]:
                 digits = 1 if name.endswith(("_s", "_cpu")) else 4
@@ -151,27 +185,31 @@ def table(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run what the options say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", default=["mnist"], choices=["mnist", "pneumonia"])
+    parser.add_argument("--data", nargs="+", default=["mnist"], help="mnist, pneumonia, or a folder or file")
     parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0, 10.0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--teacher", action="store_true")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--distilled", action="store_true", help="no faithful images")
+    parser.add_argument("--images", type=int, default=IMAGES, help="drawn to train the network on")
+    parser.add_argument("--models", type=Path, help="a folder that keeps what is learned")
     parser.add_argument("--print", action="store_true")
     parser.add_argument("--keep", type=Path, default=KEPT)
     options = parser.parse_args()
     if options.print:
         return table([json.loads(line) for line in options.keep.read_text().splitlines()])
+    named = ("device", "teacher", "small", "distilled", "images", "models")
     tasks = [
-        (data, epsilon, seed, options.device, options.teacher, options.small)
+        Run(data, epsilon, seed, **{name: getattr(options, name) for name in named})
         for seed in range(options.seeds)
         for data in options.data
         for epsilon in options.epsilon
     ]
     rows = []
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run, *one) for one in tasks]):
+        for future in as_completed([pool.submit(one) for one in tasks]):
             rows.append(future.result())
             print(json.dumps(rows[-1]), flush=True)
             with options.keep.open("a") as file:

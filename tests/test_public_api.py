@@ -29,6 +29,8 @@ DOORS = (
     "measures",
     "pseudonyms",
     "releases",
+    "reproductions",
+    "studio",
     "synthesizers",
 )
 PACKAGES = ["sfumato", *(f"sfumato.{name}" for name in DOORS)]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sfumato import measures as measures
     from sfumato import pseudonyms as pseudonyms
     from sfumato import releases as releases
+    from sfumato import reproductions as reproductions
+    from sfumato import studio as studio
     from sfumato import synthesizers as synthesizers
     from sfumato.anonymizers.anonymize import anonymize as anonymize
     from sfumato.anonymizers.guided.guided import Guided as Guided
@@ -74,9 +76,10 @@ if TYPE_CHECKING:
     from sfumato.releases.verify import Verification as Verification
     from sfumato.releases.verify import verify as verify
     from sfumato.report.page import write_report as write_report
+    from sfumato.reproductions.catalogue import reproduce as reproduce
     from sfumato.synthesizers.synthesis import synthesize as synthesize
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -117,6 +120,7 @@ __getattr__, __dir__, __all__ = lazy(
         "releases.save": "save",
         "releases.verify": "Verification verify",
         "report.page": "write_report",
+        "reproductions.catalogue": "reproduce",
         "synthesizers.synthesis": "synthesize",
     },
     modules={"datasets": "data.datasets", "errors": "errors"},
@@ -133,6 +137,8 @@ __getattr__, __dir__, __all__ = lazy(
         "measures",
         "pseudonyms",
         "releases",
+        "reproductions",
+        "studio",
         "synthesizers",
     ),
 )

@@ -128,16 +128,6 @@ def test_built_in_tables_can_be_named(sfumato: Run) -> None:
     assert sfumato("assess", "nursery", "--qi", "parents,finance", "--sensitive", "health", "--json").code == 0
 
 
-def test_the_demo_writes_a_page_and_says_where(sfumato: Run) -> None:
-    ran = sfumato("demo")
-    assert ran.code == 0
-    assert "sfumato-demo/report.html" in ran.out
-    assert "12,889" in Path("sfumato-demo/report.html").read_text()
-    assert "; all of its" in ran.out
-    assert Path("sfumato-demo/release/report.html").exists()
-    assert sfumato("demo", "--json", "-o", "there").json["report"] == "there/report.html"
-
-
 def test_help_explains_every_command(sfumato: Run) -> None:
     for arguments in ([], ["--help"], ["assess", "--help"], ["schema", "--help"], ["demo", "--help"]):
         ran = sfumato(*arguments)

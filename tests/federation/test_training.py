@@ -193,3 +193,30 @@ def test_the_stated_epsilon_of_noise_shares_holds_by_the_definition(scale, steps
     delta = np.maximum(here - np.exp(noise.epsilon) * there, 0).sum()
     assert delta <= how.delta
     assert np.maximum(here - np.exp(noise.epsilon / 3) * there, 0).sum() > how.delta  # and it is not far off
+
+
+def test_holders_can_train_on_anonymized_parts_and_on_synthetic_tables():
+    """They learn the rule behind the data from rows that are k-anonymous in the union, or not real at all."""
+    import polars as pl
+
+    import sfumato as sf
+    from sfumato.federation import UnionHolder, anonymize_union
+    from sfumato.federation.secure.sum import plain_handlers
+
+    make = np.random.default_rng(3)
+    schema = sf.Schema([sf.Column(name="age", role="quasi", bounds=(0, 99)), sf.Column(name="old", domain=(0, 1))])
+    ages = [make.integers(0, 100, 150) for _ in range(3)]
+    tables = [pl.DataFrame({"age": one, "old": (one >= 50).astype(int)}) for one in ages]
+    union = {f"p{at}": UnionHolder(table) for at, table in enumerate(tables)}
+    parties = [Party(name, {**plain_handlers(one.contribute), **one.handlers}) for name, one in union.items()]
+    anonymize_union(InProcess(parties), PlainSum(), schema, "k=5", method=sf.Mondrian(output="median"))
+    synthetic = [sf.synthesize(one, epsilon=20.0, schema=schema, insecure_seed=1).table.frame for one in tables]
+
+    def samples(table):
+        table = table.drop_nulls()  # a synthetic table may have missing values, as every column may
+        return (table["age"].to_numpy()[:, None] / 100 - 0.5).astype(np.float32), table["old"].to_numpy()
+
+    how = plan(inputs=(1,), rounds=6, epochs=3, learning_rate=0.5)
+    for given in ([pl.DataFrame(one.part.frame) for one in union.values()], list(map(pl.DataFrame, synthetic))):
+        found = simulate(how, list(map(samples, given)), test=samples(pl.concat(tables)), secure="none")
+        assert found.rounds[-1].accuracy > 0.9

@@ -19,8 +19,11 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.errors import InputError, OptionError
-from sfumato.frontier.sweep.frontier import Figure, Frontier, Limits, Point, pareto_set
+from sfumato.frontier.sweep.choose import Limits
+from sfumato.frontier.sweep.frontier import Frontier
 from sfumato.frontier.sweep.grid import DEFAULTS, Candidate, candidates_of
+from sfumato.frontier.sweep.point import Figure, Point, pareto_set
+from tests.effort import effort
 
 QUICK = {"target": "ill", "qi": ["age"], "utilities": ["tree"], "attacks": ["loss", "linkage"], "jobs": 1}
 
@@ -71,6 +74,8 @@ def test_the_default_grid_has_at_least_thirty_points() -> None:
         ("mondrian:k=2,k=3", "has k twice"),
         ("mondrian:2", "has no name"),
         ("dp:k=2", "has no option 'k'"),
+        ("dp:epsilon=1+guided:k=5", "must be a method of anonymization and then dp"),
+        ("guided:k=5+synthetic:epsilon=1", "must be a method of anonymization and then dp"),
     ],
 )
 def test_a_wrong_protection_is_refused_in_a_sentence(text: str, message: str) -> None:
@@ -120,23 +125,23 @@ def test_processes_measure_the_same(tmp_path: Path) -> None:
     assert plain["points"] == parallel["points"]
 
 
-def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sfumato: Any) -> None:
     people().write_csv(tmp_path / "people.csv")
+    monkeypatch.chdir(tmp_path)
     words = ["explore", "people.csv", "--target", "ill", "--qi", "age", "--model", "tree", "--attacks", "loss"]
     words += ["--protect", "mondrian:k=2..50", "--seeds", "2", "--jobs", "1", "--json", "-o"]
     command = [sys.executable, "-c", "from sfumato.cli.main import main; main()", *words]
-    for wished in (1, 4, 7):  # measurements, after which it is killed
+    moments = np.random.default_rng().uniform(0, 12, effort(1, 10))  # measurements, after which it is killed
+    for wished in sorted(moments):
         process = subprocess.Popen([*command, "killed"], cwd=tmp_path, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while len(list(tmp_path.glob("killed/points/*.json"))) < wished and process.poll() is None:
             assert time.monotonic() < until
             time.sleep(0.005)
+        time.sleep(wished % 0.1)  # also in the middle of a measurement, or of writing
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    ends = [
-        json.loads(subprocess.run([*command, name], cwd=tmp_path, check=True, capture_output=True).stdout)
-        for name in ("killed", "whole")
-    ]
+    ends = [sfumato(*words, name).json for name in ("killed", "whole")]
     for found in ends:
         for one in found["points"]:
             del one["seconds"]
@@ -161,19 +166,52 @@ def test_a_recommendation_holds_when_it_is_measured_again() -> None:
     options = {**QUICK, "protections": ["raw", "mondrian:k=5,20,100", "dp:epsilon=0.5,5"]}
     chosen = sf.explore(rows, **options, seeds=3, max_risk=0.09, max_advantage=0.15).recommended
     assert chosen.point is not None
-    for trial in range(20):
+    for trial in range(effort(4, 20)):
         again = sf.explore(rows, **{**options, "protections": [chosen.point.name]}, seeds=3, seed=100 + 3 * trial)
         (measured,) = again.points
         assert measured.risk["re_identification"].mean <= 0.09
         assert measured.risk["membership_advantage"].mean <= 0.15
 
 
-def test_an_own_analysis_is_a_utility() -> None:
-    def rows_left(frame: pl.DataFrame) -> float:
-        return float(frame.height)
+def test_each_point_names_the_runs_behind_it_and_has_the_curve_of_the_attack(tmp_path: Path) -> None:
+    found = sf.explore(people(), protections=["raw", "dp:epsilon=5"], seeds=2, folder=tmp_path, **QUICK)
+    assert {key for point in found.points for key in point.keys} == {one.stem for one in tmp_path.glob("*.json")}
+    plain = found.to_dict()["points"][1]
+    assert plain["measure"] == (
+        "sfumato explore table.csv --target ill --qi age --protect dp:epsilon=5 --model tree --attacks loss,linkage "
+        "--seeds 2 --seed 0"
+    )
+    across, upwards = np.array(plain["roc"]).T
+    assert (np.diff(across) > 0).all()
+    assert (np.diff(upwards) >= 0).all()
+    assert upwards[-1] == 1
 
-    found = sf.explore(people(), **{**QUICK, "utilities": ["tree", rows_left]}, protections=["raw"], seeds=1)
-    assert found.points[0].utility["rows_left"].mean == 200
+
+def test_private_protections_are_compared_on_a_text_file_too(tmp_path: Path) -> None:
+    people().write_csv(tmp_path / "people.csv")
+    found = sf.explore(tmp_path / "people.csv", protections=["raw", "dp:epsilon=5"], seeds=1, **QUICK)
+    assert [point.name for point in found.points] == ["raw", "dp:epsilon=5"]
+    assert found.skipped == {}
+
+
+def test_a_private_training_on_anonymous_rows_is_compared_without_the_claim_of_an_epsilon() -> None:
+    found = sf.explore(people(), protections=["raw", "guided:k=20,50+dp:epsilon=5"], seeds=1, **QUICK)
+    assert [point.name for point in found.points] == ["raw", "guided:k=20+dp:epsilon=5", "guided:k=50+dp:epsilon=5"]
+    said = found.points[1].to_dict()["guarantee"]
+    assert said.startswith("k=20 (anonymity of the rows that the model has learned from); not differential privacy")
+    assert found.points[1].risk["re_identification"].mean == 0  # no row is released
+
+
+def test_the_share_of_the_work_is_that_of_the_time(tmp_path: Path) -> None:
+    shares: list[float] = []
+    options = {**QUICK, "protections": ["mondrian:k=2,5"], "folder": tmp_path}
+    sf.explore(people(), seeds=1, **options, progress=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    again: list[float] = []
+    sf.explore(people(), seeds=2, **options, progress=again.append)
+    assert len(again) == 2  # what is known takes no time
+    assert again[-1] == 1
 
 
 def test_what_cannot_be_made_is_named_with_its_reason() -> None:
@@ -198,17 +236,6 @@ def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
     stored.write_text('{"risk"')
     assert sf.explore(people(), **options).points
     assert json.loads(stored.read_text())["risk"]
-
-
-def test_the_page_is_small_and_begins_with_the_recommendation(tmp_path: Path) -> None:
-    points = point("raw", 1.0, 0.9), point("mondrian:k=20", 0.05, 0.8), point("dp:epsilon=1", 0, 0.7)
-    sf.write_report(Frontier(points, FACTS, limits=Limits(max_risk=0.09)), tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert "Take mondrian:k=20." in page
-    assert page.index("Take mondrian:k=20.") < page.index("<figure")
-    assert "not covered by any epsilon" in page
-    assert "Accuracy against epsilon" in page
-    assert len(page) < 1_000_000
 
 
 def test_a_rare_class_may_be_in_one_part_of_the_rows_only() -> None:

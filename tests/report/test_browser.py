@@ -22,6 +22,7 @@ from sfumato.report.bins import binned_profiles
 from sfumato.report.model.page import render_training
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
+from tests.frontier.example import example
 from tests.frontier.test_evaluate_images import bars
 from tests.report.test_attacks import AUDIT, report
 from tests.report.test_images import CALM, private_images
@@ -178,6 +179,14 @@ def page_of_image_evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def page_of_frontier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a frontier, with every section that there is."""
+    path = tmp_path_factory.mktemp("frontier") / "page.html"
+    sf.write_report(example(more=("guided:k=50+dp:epsilon=1",)), path, title="f" * 80)
+    return path
+
+
 _CUT = """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
     const box = svg.getBoundingClientRect();
     return [...svg.querySelectorAll('text')].filter(text => {
@@ -206,6 +215,7 @@ _SMALL = """() => [...document.querySelectorAll('svg[role=img]')].map(svg => {
         "page_of_evaluation",
         "page_of_images",
         "page_of_image_evaluation",
+        "page_of_frontier",
     ],
 )
 def test_the_page_of_a_training_or_of_attacks_fits_its_window(
@@ -323,6 +333,7 @@ _CONTRAST = """() => {
         "page_of_evaluation",
         "page_of_images",
         "page_of_image_evaluation",
+        "page_of_frontier",
     ],
 )
 def test_the_page_has_no_accessibility_violation_and_letters_of_charts_stand_out(
@@ -369,3 +380,46 @@ def test_a_pointer_at_a_bar_is_told_its_value_and_a_table_is_sorted_by_its_headi
     heading.get_by_role("button").click()
     assert [int(text.replace(",", "")) for text in column.all_inner_texts()] == sorted(before)
     page.close()
+
+
+def test_a_point_of_the_frontier_is_highlighted_in_all_charts_and_in_the_table(
+    browser: Any, page_of_frontier: Path
+) -> None:
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(page_of_frontier.as_uri())
+
+    def lit() -> list[str]:
+        return page.evaluate("[...document.querySelectorAll('[data-point].on')].map(one => one.tagName)")
+
+    readout = page.locator("[data-readout]")
+    hint = readout.inner_text()
+    assert lit() == []
+    mark = page.locator("svg[role=img]").nth(2).locator('path.full[data-point="10"]')
+    mark.evaluate("mark => mark.scrollIntoView({block: 'center'})")
+    mark.hover(force=True)
+    assert readout.inner_text().startswith("mondrian:k=1000 · Accuracy 0.8")
+    assert lit().count("TR") == 1
+    assert lit().count("path") >= 5  # a mark and an interval in each frontier, and a mark against k
+    assert lit().count("g") == 1  # the bar of its kind
+    page.mouse.move(1, 1)
+    assert (readout.inner_text(), lit()) == (hint, [])
+    page.get_by_role("group", name="Charts").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert readout.inner_text().startswith("mondrian:k=2 ·")
+    page.keyboard.press("Escape")
+    assert readout.inner_text() == hint
+    page.get_by_role("link", name="dp:epsilon=3").click()
+    assert page.locator("details[open]").count() == 1
+    assert "to measure it again" in page.locator("details[open]").inner_text()
+    page.close()
+
+
+def test_the_frontier_is_readable_without_javascript(browser: Any, page_of_frontier: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(page_of_frontier.as_uri())
+    assert page.locator(".verdict p").inner_text().startswith("Take ")
+    assert page.locator("svg[role=img]").count() == 6
+    assert page.locator("tbody tr[data-point]").count() == 32
+    context.close()

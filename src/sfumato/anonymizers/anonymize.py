@@ -45,7 +45,9 @@ __all__ = [
     "anonymize",
     "as_method",
     "in_spark",
+    "plain_parameters",
     "read_plan",
+    "recipe_of",
     "refuse_new",
     "run_recipe",
     "tight_output",
@@ -245,13 +247,13 @@ def anonymize(
     job = _Job(table, anonymizer, to, keep_order, escape_formulas, progress)
     artifact, details = job.distributed() or job.run()
     artifact = replace(artifact, assessment=replace(artifact.assessment, people=people))
-    stored = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD}
+    stored = plain_parameters(anonymizer)
     return Release(
         artifact=artifact,
         method=anonymizer.name,
         parameters=stored,
         guarantees=anonymizer.asked,
-        recipe=_recipe(anonymizer, stored, declared_schema(table), keep_order),
+        recipe=recipe_of(anonymizer, stored, declared_schema(table), keep_order=keep_order),
         provenance=Provenance.of(table.origin, artifact.rows, order=artifact.order),
         seconds=time.perf_counter() - started,
         details=details,
@@ -390,7 +392,13 @@ def refuse_new(table: Table, schema: Schema) -> None:
             )
 
 
-def _recipe(method: Anonymizer, parameters: dict[str, Any], declared: Schema, keep_order: bool) -> Recipe:
+def plain_parameters(method: Anonymizer) -> dict[str, Any]:
+    """Return the parameters of a method as a release states them: plain values, without guarantees and columns."""
+    return {name: _plain(one) for name, one in method.get_params().items() if name not in _NOT_OF_THE_METHOD}
+
+
+def recipe_of(method: Anonymizer, parameters: dict[str, Any], declared: Schema, *, keep_order: bool) -> Recipe:
+    """Return the recipe that makes a release again from the original table."""
     options = {
         "guarantees": [guarantee.to_dict() for guarantee in method.asked],
         "method": method.name,

@@ -127,6 +127,29 @@ class Problem(Discreet):
             together = Pieces(of_row[order], values[order], tuples.count[order], joint=True)
         return cls(counts, tuple(guarantees), together)
 
+    @classmethod
+    def whole(
+        cls,
+        rows: int,
+        quasi: Sequence[Domain],
+        sensitive: Sequence[tuple[Domain, Ints]],
+        guarantees: Sequence[ClassGuarantee],
+    ) -> Problem:
+        """Build the problem of a whole table as one class, from the counts of its sensitive values.
+
+        It has the lines and the limits of the table, but none of its tuples: they may be elsewhere.
+        """
+        if not rows:
+            raise InputError("the table has no rows to anonymize")
+        size, labels, domains = np.array([rows]), np.zeros((1, len(quasi)), dtype=np.int32), tuple(quasi)
+        counts = [
+            ClassCounts(
+                size, size, np.array([0, len(domain)]), np.arange(len(domain)), count, count, domain, labels, domains
+            )
+            for domain, count in sensitive
+        ]
+        return cls(tuple(counts) or (ClassCounts.sizes(size, labels, domains),), tuple(guarantees))
+
     def __len__(self) -> int:
         return len(self.counts[0])
 

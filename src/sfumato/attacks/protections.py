@@ -43,6 +43,7 @@ _WITH_EPSILON = {"dp": ("epsilon", "delta"), "synthetic": ("epsilon", "delta", "
 """The options of protections that have an epsilon."""
 _GUIDED: dict[str, Any] = {"guide": "soft", "cut_by": "qi", "transform": False}  # one way, instead of trying several
 _LABEL = "label"
+_RECODED = "epsilon covers the training on the anonymous rows, and not how these were recoded: it is no guarantee"
 _LATTICE = "the hierarchies cover the categories of all rows, members and others"
 
 
@@ -54,7 +55,7 @@ class Protection:
     ----------
     name : "guided", another method of anonymization, "dp" or "synthetic"
     guarantees : of the training rows, as a text; empty for "dp" and "synthetic"
-    epsilon, delta : for "dp" and "synthetic"
+    epsilon, delta : for "dp" and "synthetic"; with a method of anonymization, of the training on the anonymous rows
     method : for "synthetic", how rows are made up
     """
 
@@ -68,11 +69,15 @@ class Protection:
         if self.epsilon is None:
             return f"{self.name}:{self.guarantees}"
         method = "" if self.method is None else f",method={self.method}"
-        return f"{self.name}:epsilon={self.epsilon:g},delta={self.delta:g}{method}"
+        private = f"epsilon={self.epsilon:g},delta={self.delta:g}{method}"
+        return f"{self.name}:{self.guarantees}+dp:{private}" if self.guarantees else f"{self.name}:{private}"
 
 
 def protection(text: str) -> Protection:
     """Parse a protection: ``guided:k=100``, ``mondrian:k=10``, ``dp:epsilon=1``, ``synthetic:epsilon=1,method=tree``.
+
+    ``guided:k=50+dp:epsilon=1`` trains with noise on anonymous rows. The anonymity of these rows is guaranteed; epsilon
+    is not, because one person can change how the rows of others are recoded, before there is any noise.
 
     Examples
     --------
@@ -85,6 +90,14 @@ def protection(text: str) -> Protection:
         ...
     sfumato.errors.OptionError: there is no protection 'gided' (did you mean 'guided'?)
     """
+    first, _, second = (part.strip() for part in text.partition("+"))
+    if second:
+        anonymous, private = protection(first), protection(second)
+        if anonymous.epsilon is not None or private.name != "dp":
+            raise OptionError(
+                f"'{text}' must be a method of anonymization and then dp", hint="for example guided:k=50+dp:epsilon=1"
+            )
+        return replace(private, name=anonymous.name, guarantees=anonymous.guarantees)
     name, _, rest = (part.strip() for part in text.partition(":"))
     known = (*METHODS, *_WITH_EPSILON)
     if name not in known:
@@ -135,7 +148,8 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         See `protection`. "dp" trains a private model of the same kind in the place of a named one: a private random
         forest, a network trained by DP-SGD, or private additive boosting. "guided" is `sf.anonymize_model`, guided by
         the probabilities of the model: other ways are not tried, so that references cost little more than the model.
-        "synthetic" trains the model on rows that `sf.synthesize` has made up.
+        "synthetic" trains the model on rows that `sf.synthesize` has made up; "guided:k=50+dp:epsilon=1" trains the
+        private model on anonymous rows.
     table : Table
         All rows that the attack is about. Its schema says which columns are quasi-identifiers (all features, if it
         names none), and which bounds and domains are public: what it does not declare is taken from the rows.
@@ -161,20 +175,23 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
     protect = protection(protect) if isinstance(protect, str) else protect
     if isinstance(model, str) and model not in MODELS:
         raise OptionError(f"there is no model '{model}' to attack", hint=did_you_mean(model, MODELS))
-    if protect is not None and protect.name == "dp":
+    taken: list[str] = []
+    if protect is not None and (protect.name == "dp" or (protect.guarantees and protect.epsilon is not None)):
         if not isinstance(model, str):
             raise OptionError(
                 f"{type(model).__name__} cannot be made private", hint="give a private estimator, or a named model"
             )
-        return _differentially_private(model, protect, table, target, names)
-    estimator = _named(model) if isinstance(model, str) else model
-    if protect is None:
-        return FitEstimator(estimator, columns=names)
+        estimator, taken = _differentially_private(model, protect, table, target, names)
+    else:
+        estimator = _named(model) if isinstance(model, str) else model
+    if protect is None or protect.name == "dp":
+        return FitEstimator(estimator, columns=names, notes=taken)
     if protect.name == "synthetic":
         public, classes, notes = _public(table, target, names)
         made_up = SyntheticTraining(estimator, protect.epsilon, protect.delta, protect.method, public, classes)
         return FitEstimator(made_up, columns=names, notes=notes)
     schema, notes = _roles(table, names)
+    notes = [*taken, *notes, *([_RECODED] if protect.epsilon is not None else [])]
     if protect.name == "guided":
         options: dict[str, Any] = {"qi": schema.quasi, "sensitive": schema.sensitive, **_GUIDED}
         model = anonymizers.AnonymizedModel(estimator, protect.guarantees, **options)
@@ -361,14 +378,12 @@ def _with_domains(schema: Schema, table: Table) -> Schema:
 
 def _differentially_private(
     model: str, protect: Protection, table: Table, target: str, names: list[str]
-) -> FitEstimator:
-    """Return the private procedure of a named model, with public bounds, domains and classes."""
+) -> tuple[Any, list[str]]:
+    """Return the private form of a named model, with public bounds, domains and classes, and notes about these."""
     public, classes, notes = _public(table, target, names)
     name, options = _PRIVATE[model]
-    estimator = getattr(learners, name)(
-        epsilon=protect.epsilon, delta=protect.delta, schema=public, classes=classes, **options
-    )
-    return FitEstimator(estimator, columns=names, notes=notes)
+    made = getattr(learners, name)
+    return made(epsilon=protect.epsilon, delta=protect.delta, schema=public, classes=classes, **options), notes
 
 
 def _public(table: Table, target: str, names: list[str]) -> tuple[Schema, tuple[Any, ...], list[str]]:

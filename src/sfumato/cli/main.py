@@ -50,7 +50,10 @@ _COMMANDS = {
     "query": ("query", "Ask a table for statistics, with noise, within its budget."),
     "perturb": ("perturb", "Perturb every record on its own, with a guarantee."),
     "estimate": ("estimate", "Estimate frequencies and means from perturbed records."),
+    "secure": ("secure", "Compute together on rows that nobody may see."),
     "schema": ("schema", "Propose the role of each column of a table, with reasons."),
+    "reproduce": ("reproduce", "Run published experiments again, printed figures beside ours."),
+    "studio": ("studio", "Use all of this in a browser, on this machine alone."),
     "demo": ("demo", "Try it on a built-in census table."),
 }
 

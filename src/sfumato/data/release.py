@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from sfumato._repr import Discreet
+from sfumato._repr import Discreet, InNotebooks
 from sfumato.data.certificate import CERTIFICATE, UNIT, Certificate, FileFacts
 from sfumato.data.claim import Claim
 from sfumato.data.guarantee import Guarantee
@@ -145,7 +145,7 @@ class Provenance(Discreet):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Release(Discreet):
+class Release(Discreet, InNotebooks):
     """The result of a protection: an artifact, its guarantees, and how it was made.
 
     The attributes of the artifact are attributes of the release: ``release.table``, ``release.assessment``,

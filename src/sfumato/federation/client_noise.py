@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import spent
-from sfumato.budget.accounting.concentrated import epsilon_of_rho
+from sfumato.budget.accounting.concentrated import rho_of_epsilon
 from sfumato.budget.events import Event, NoiseShares, Repeated
 from sfumato.budget.noise import Source
 from sfumato.errors import InputError, OptionError
@@ -46,19 +47,7 @@ class ClientNoise:
     @classmethod
     def of(cls, plan: FederationPlan, parties: int, weights: int) -> ClientNoise:
         """Calibrate the noise such that all updates together cost at most epsilon."""
-        assert plan.epsilon is not None
-        low, high = 1e-12, 1e6
-        for _ in range(200):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if epsilon_of_rho(middle, plan.delta) <= plan.epsilon else (low, middle)
-        share = _ROOM * plan.clip / math.sqrt(2 * low / plan.updates) / math.sqrt(plan.threshold)
-        code = FixedPoint(plan.clip + 40 * share, parties)
-        if code.step * math.sqrt(weights) / 2 > (_ROOM - 1) * plan.clip or share < 8 * code.step:
-            raise OptionError("the grid of the updates is too coarse for this clip and this number of parties")
-        made = cls(plan, code, math.ceil(share / code.step), weights)
-        while made.epsilon > plan.epsilon:
-            made = cls(plan, code, made.scale + max(made.scale // 10_000, 1), weights)
-        return made
+        return _calibrated(plan, parties, weights)
 
     @property
     def sensitivity(self) -> float:
@@ -90,3 +79,17 @@ class ClientNoise:
         if float(np.linalg.norm(steps.astype(np.float64))) > self.sensitivity:
             raise InputError("the rounded update is beyond its bound")
         return self.code.of_integers(steps + source.discrete_gaussian(float(self.scale), len(steps)))
+
+
+@lru_cache(maxsize=16)  # each of many simulated clients asks
+def _calibrated(plan: FederationPlan, parties: int, weights: int) -> ClientNoise:
+    assert plan.epsilon is not None
+    rho = rho_of_epsilon(plan.epsilon, plan.delta)
+    share = _ROOM * plan.clip / math.sqrt(2 * rho / plan.updates) / math.sqrt(plan.threshold)
+    code = FixedPoint(plan.clip + 40 * share, parties)
+    if code.step * math.sqrt(weights) / 2 > (_ROOM - 1) * plan.clip or share < 8 * code.step:
+        raise OptionError("the grid of the updates is too coarse for this clip and this number of parties")
+    made = ClientNoise(plan, code, math.ceil(share / code.step), weights)
+    while made.epsilon > plan.epsilon:
+        made = ClientNoise(plan, code, made.scale + max(made.scale // 10_000, 1), weights)
+    return made

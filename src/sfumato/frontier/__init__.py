@@ -9,9 +9,9 @@ from sfumato._exports import lazy
 if TYPE_CHECKING:
     from sfumato.frontier.images.evaluate import evaluate_images as evaluate_images
     from sfumato.frontier.images.evaluation import ImageEvaluation as ImageEvaluation
+    from sfumato.frontier.sweep.choose import Recommendation as Recommendation
     from sfumato.frontier.sweep.explore import explore as explore
     from sfumato.frontier.sweep.frontier import Frontier as Frontier
-    from sfumato.frontier.sweep.frontier import Recommendation as Recommendation
     from sfumato.frontier.tables.evaluate import Evaluation as Evaluation
     from sfumato.frontier.tables.evaluate import evaluate as evaluate
 
@@ -21,7 +21,8 @@ __getattr__, __dir__, __all__ = lazy(
         "images.evaluate": "evaluate_images",
         "images.evaluation": "ImageEvaluation",
         "sweep.explore": "explore",
-        "sweep.frontier": "Frontier Recommendation",
+        "sweep.choose": "Recommendation",
+        "sweep.frontier": "Frontier",
         "tables.evaluate": "Evaluation evaluate",
     },
 )

@@ -26,7 +26,17 @@ from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
 from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
 from sfumato.report.summarise import count, share, summarise
 
-__all__ = ["Page", "facts_page", "fill", "page_of", "page_of_all", "render_report", "write_report"]
+__all__ = [
+    "Page",
+    "facts_page",
+    "fill",
+    "page_of",
+    "page_of_all",
+    "page_script",
+    "render_report",
+    "style_sheet",
+    "write_report",
+]
 
 
 class Page(NamedTuple):
@@ -108,7 +118,8 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
 
     Parameters
     ----------
-    result : Assessment, Release, Evaluation, ImageEvaluation, AttackReport, Frontier, or Evaluations by name
+    result : Assessment, Release, Evaluation, ImageEvaluation, AttackReport, Frontier, Reproduction
+        Or several Evaluations by name.
     path : path
         The file to write; an existing one is replaced.
     title : str, optional
@@ -143,7 +154,11 @@ def _page_of_figures(result: Any, title: str | None) -> tuple[str, bool]:
     from sfumato.report.evaluation.page import render_evaluation, render_evaluations
     from sfumato.report.frontier.page import render_frontier
     from sfumato.report.image_generator.owner import render_image_evaluation
+    from sfumato.report.reproduction import render_reproduction
+    from sfumato.reproductions.values import Reproduction
 
+    if isinstance(result, Reproduction):
+        return render_reproduction(result, title=title), False
     if isinstance(result, Frontier):
         return render_frontier(result, title=title or "Which protection to take"), True
     if isinstance(result, ImageEvaluation):
@@ -168,7 +183,7 @@ def fill(template: str, **values: Any) -> str:
     >>> fill("base.html", title="A & B").count("A &amp; B")
     2
     """
-    script = _text("page.js")
+    script = page_script()
     return (
         _templates()
         .get_template(template)
@@ -181,6 +196,23 @@ def fill(template: str, **values: Any) -> str:
             **values,
         )
     )
+
+
+def page_script() -> str:
+    """Return the script of every page."""
+    return _text("page.js")
+
+
+def style_sheet() -> str:
+    """Return the style sheet of every page.
+
+    Examples
+    --------
+    >>> ":root" in style_sheet()
+    True
+    """
+    template = _templates().get_template("base.html")
+    return "".join(template.blocks["style"](template.new_context()))
 
 
 @cache

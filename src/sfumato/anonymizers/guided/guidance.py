@@ -42,6 +42,7 @@ __all__ = [
     "predictions",
     "sum_by_index",
     "usable_features",
+    "warn_of_sensitive",
 ]
 
 _FEW_CLASSES, _MOST_CLASSES = 20, 256
@@ -261,7 +262,7 @@ def _label_column(table: Table, name: str | None) -> str:
     if name not in table.schema.names:
         raise ColumnError(f"there is no column '{name}' to guide", hint=did_you_mean(name, table.schema.names))
     if name in table.schema.sensitive:
-        _warn(name)
+        warn_of_sensitive(name)
     return name
 
 
@@ -439,7 +440,8 @@ def _named(name: str, table: Table) -> NDArray[Any]:
     return said
 
 
-def _warn(name: str) -> None:
+def warn_of_sensitive(name: str) -> None:
+    """Warn that a guiding label is sensitive."""
     warnings.warn(
         f"the guiding label '{name}' is sensitive: guidance puts people with the same value together, "
         "which works against l and t",
@@ -456,4 +458,4 @@ def _warn_of_the_same(table: Table, mass: Floats) -> None:
             code = table.encode([column.name]).values[:, 0]
             pairs = len(np.unique(code.astype(np.int64) * (label.max() + 1) + label))
             if pairs == len(np.unique(code)) == len(np.unique(label)):
-                _warn(column.name)
+                warn_of_sensitive(column.name)

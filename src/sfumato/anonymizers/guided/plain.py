@@ -7,6 +7,8 @@ does not change the cuts.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,24 +20,23 @@ from sfumato.anonymizers.limits import Limits
 from sfumato.engines.compiling import plain
 from sfumato.measures.classes import Floats, Ints, ranges, sum_by_index
 
-__all__ = ["find_leaves", "grow"]
+__all__ = ["Chooser", "Cut", "Units", "find_leaves", "grow"]
 
 _keeps, _median = plain(keeps), plain(median)
 _log = np.frompyfunc(math.log, 1, 1)  # numpy's own differs in the last digit
 
 
-class _Cut(NamedTuple):
-    """A cut of a node: what it gains, its dimension, which rows go to the right, and which values, in cells."""
+class Cut(NamedTuple):
+    """A cut of a part: what it gains, its dimension, and which of its values go to the right, in cells."""
 
     gained: float
     by: int
-    right: NDArray[np.bool_]
     cells: Ints
     cells_right: NDArray[np.bool_]
 
 
-class _Units(NamedTuple):
-    """The values of some dimensions in a node, and the units that a cut keeps together: a value, or a node's child.
+class Units(NamedTuple):
+    """The values of some dimensions in a part, and the units that a cut keeps together: a value, or a node's child.
 
     Attributes
     ----------
@@ -53,34 +54,31 @@ class _Units(NamedTuple):
     sums: list[Floats]
 
 
-class _Grower:
-    """What is cut; the parameters are those of `kernels.grow`."""
+class Chooser(ABC):
+    """Chooses the cut of a part from the counts of its values, wherever the records are.
 
-    def __init__(
-        self,
-        cells: NDArray[np.int32],
-        amounts: Floats,
-        start: Ints,
-        cell: Ints,
-        count: Ints,
-        dimensions: Ints,
-        place: Floats,
-        node: NDArray[np.int32],
-        limits: Limits,
-        entropy: bool,
-    ) -> None:
-        self.cells, self.records, self.mass = cells.T.astype(np.int64), amounts[:, 0].copy(), amounts[:, 1:].T.copy()
-        self.start, self.cell, self.count = start, cell, count
+    Parameters
+    ----------
+    dimensions, place, node, limits, entropy : those of `kernels.grow`
+    """
+
+    def __init__(self, dimensions: Ints, place: Floats, node: NDArray[np.int32], limits: Limits, entropy: bool) -> None:
         self.dimensions, self.place, self.node = dimensions, place, node
         self.limits, self.entropy = limits, entropy
         self.of_cell = np.repeat(np.arange(len(dimensions)), dimensions[:, 0])
-        self.unit_of = np.zeros(len(place), dtype=np.int64)
         self.scratch = np.zeros(limits.values, dtype=np.int64)
 
-    def listed(self, rows: Ints, alive: Ints) -> _Units:
+    @abstractmethod
+    def counted(self, part: Any, alive: Ints) -> tuple[Ints, list[Floats]]:
+        """Return the cells of the values of some dimensions in a part, and of each the records and the label mass."""
+
+    @abstractmethod
+    def held(self, part: Any, cut: Cut) -> Iterator[tuple[Ints, int]]:
+        """Yield the sensitive values and the records of both sides of a cut."""
+
+    def listed(self, part: Any, alive: Ints) -> Units:
         """Count the values of the dimensions that are alive, and find their units."""
-        cells = self.cells[alive[:, None], rows].ravel()
-        cell = np.flatnonzero(np.bincount(cells))
+        cell, amounts = self.counted(part, alive)
         of = np.searchsorted(alive, self.of_cell[cell])
         first = np.searchsorted(of, np.arange(len(alive) + 1))
         unit = np.arange(len(cell)) - first[of]
@@ -89,11 +87,8 @@ class _Grower:
             unit[first[index] : first[index + 1]] = self.children(int(alive[index]), values)
         longest = int(unit.max()) + 1
         at, shape = of * longest + unit, (len(alive), longest)
-        sums = []
-        for amount in (self.records, *self.mass):
-            of_value = _sums(cells, np.tile(amount[rows], len(alive)), len(self.place))[cell]
-            sums.append(_sums(at, of_value, math.prod(shape)).reshape(shape))
-        return _Units(alive, cell, of, unit, sums[0], sums[1:])
+        sums = [_sums(at, amount, math.prod(shape)).reshape(shape) for amount in amounts]
+        return Units(alive, cell, of, unit, sums[0], sums[1:])
 
     def children(self, by: int, values: Ints) -> Ints:
         """Return which child of the lowest node of the hierarchy that covers all values has each."""
@@ -103,9 +98,9 @@ class _Grower:
             level -= 1
         return np.cumsum(np.diff(nodes[level - 1], prepend=nodes[level - 1, 0]) != 0)
 
-    def best(self, rows: Ints, size: int, units: _Units, only: int | None = None) -> _Cut | None:
+    def best(self, part: Any, size: int, units: Units, only: int | None = None) -> Cut | None:
         """Return the best cut of all dimensions, or of one: both sides keep their limits."""
-        classes = len(self.mass)
+        classes = len(units.sums)
         ordered = self.dimensions[units.dimensions, 2] > 0
         # A row per order in which the units of a dimension are tried: their own, or that of their share of a class.
         row = np.arange(len(ordered))
@@ -141,8 +136,8 @@ class _Grower:
             order, last = divmod(at, rank.shape[1])
             place = np.empty(rank.shape[1], dtype=np.int64)
             place[rank[order]] = np.arange(len(place))
-            cut = self.cut(rows, units, int(row[order]), place > last, float(gain[order, last]))
-            if self.keep(rows, cut.right):
+            cut = self.cut(units, int(row[order]), place > last, float(gain[order, last]))
+            if self.keep(part, cut):
                 return cut
         return None
 
@@ -156,25 +151,18 @@ class _Grower:
         ordered: list[int] = enough[np.argsort(-flat[enough], kind="stable")].tolist()
         return ordered
 
-    def cut(self, rows: Ints, units: _Units, index: int, right: NDArray[np.bool_], gained: float = 0.0) -> _Cut:
+    def cut(self, units: Units, index: int, right: NDArray[np.bool_], gained: float = 0.0) -> Cut:
         """Return the cut of a dimension that puts these of its units to the right."""
-        by, mine = int(units.dimensions[index]), units.dimension == index
-        cells, unit = units.cell[mine], units.unit[mine]
-        self.unit_of[cells] = unit
-        return _Cut(gained, by, right[self.unit_of[self.cells[by, rows]]], cells, right[unit])
+        mine = units.dimension == index
+        return Cut(gained, int(units.dimensions[index]), units.cell[mine], right[units.unit[mine]])
 
-    def keep(self, rows: Ints, right: NDArray[np.bool_]) -> bool:
+    def keep(self, part: Any, cut: Cut) -> bool:
         """Say whether both sides keep what is asked of sensitive values; that both have k records is known."""
         if not self.limits.values:
             return True
-        for side in (rows[~right], rows[right]):
-            _, entry = ranges(self.start[side], self.start[side + 1])
-            held = sum_by_index(self.cell[entry], self.count[entry], self.limits.values)
-            if not _keeps(held, int(self.records[side].sum()), self.limits, self.scratch):
-                return False
-        return True
+        return all(_keeps(held, records, self.limits, self.scratch) for held, records in self.held(part, cut))
 
-    def halved(self, rows: Ints, size: int, units: _Units) -> _Cut | None:
+    def halved(self, part: Any, size: int, units: Units) -> Cut | None:
         """Return the cut at the median of the dimension that loses most of those that can be cut so."""
         number = len(units.dimensions)
         first = np.searchsorted(units.dimension, np.arange(number + 1))
@@ -192,12 +180,12 @@ class _Grower:
             for separate in (True, False) if misses else (False,):  # a missing value is separated first
                 last = _median(len(weight), weight.tolist(), size, self.limits.k, separate)
                 if last >= 0:
-                    cut = self.cut(rows, units, index, np.arange(units.weight.shape[1]) > last)
-                    if self.keep(rows, cut.right):
+                    cut = self.cut(units, index, np.arange(units.weight.shape[1]) > last)
+                    if self.keep(part, cut):
                         return cut
         return None
 
-    def alive(self, size: int, units: _Units) -> Ints:
+    def alive(self, size: int, units: Units) -> Ints:
         """Return the dimensions some cut of which leaves k records on both sides, or one of finer units might."""
         k, weight = self.limits.k, units.weight
         below = np.cumsum(weight, axis=1)
@@ -207,7 +195,49 @@ class _Grower:
         can = np.where(ordered, size - first >= k, np.where(height, several, size - weight.max(axis=1) >= k))
         return units.dimensions[can]
 
-    def reach(self, rows: Ints, size: int, alive: Ints, cut: _Cut) -> float:
+
+class _Grower(Chooser):
+    """What is cut in memory; the parameters are those of `kernels.grow`."""
+
+    def __init__(
+        self,
+        cells: NDArray[np.int32],
+        amounts: Floats,
+        start: Ints,
+        cell: Ints,
+        count: Ints,
+        dimensions: Ints,
+        place: Floats,
+        node: NDArray[np.int32],
+        limits: Limits,
+        entropy: bool,
+    ) -> None:
+        super().__init__(dimensions, place, node, limits, entropy)
+        self.cells, self.records, self.mass = cells.T.astype(np.int64), amounts[:, 0].copy(), amounts[:, 1:].T.copy()
+        self.start, self.cell, self.count = start, cell, count
+        self.to_right = np.zeros(len(place), dtype=bool)
+
+    def counted(self, part: Ints, alive: Ints) -> tuple[Ints, list[Floats]]:
+        """Count the values of some dimensions in some rows."""
+        cells = self.cells[alive[:, None], part].ravel()
+        cell = np.flatnonzero(np.bincount(cells))
+        amounts = (self.records, *self.mass)
+        return cell, [_sums(cells, np.tile(one[part], len(alive)), len(self.place))[cell] for one in amounts]
+
+    def rows(self, part: Ints, cut: Cut) -> tuple[Ints, Ints]:
+        """Return the rows on the left and on the right of a cut."""
+        self.to_right[cut.cells] = cut.cells_right
+        right = self.to_right[self.cells[cut.by, part]]
+        return part[~right], part[right]
+
+    def held(self, part: Ints, cut: Cut) -> Iterator[tuple[Ints, int]]:
+        """Yield the sensitive values and the records of both sides of a cut."""
+        for side in self.rows(part, cut):
+            _, entry = ranges(self.start[side], self.start[side + 1])
+            held = sum_by_index(self.cell[entry], self.count[entry], self.limits.values)
+            yield held, int(self.records[side].sum())
+
+    def reach(self, rows: Ints, size: int, alive: Ints, cut: Cut) -> float:
         """Return what is gained below a cut if all further ones are the best at their place."""
         reached, waiting = 0.0, self.sides(rows, size, cut)
         parts = [(part, records, alive) for part, records in waiting]
@@ -222,11 +252,11 @@ class _Grower:
                     parts += [(part, records, alive) for part, records in self.sides(rows, size, further)]
         return reached
 
-    def sides(self, rows: Ints, size: int, cut: _Cut) -> list[tuple[Ints, int]]:
+    def sides(self, rows: Ints, size: int, cut: Cut) -> list[tuple[Ints, int]]:
         """Return the rows and the records of both sides of a cut."""
-        left = rows[~cut.right]
+        left, right = self.rows(rows, cut)
         below = int(self.records[left].sum())
-        return [(left, below), (rows[cut.right], size - below)]
+        return [(left, below), (right, size - below)]
 
 
 @np.errstate(divide="ignore", invalid="ignore")  # of cuts that are not allowed
@@ -284,7 +314,7 @@ def grow(
     return np.array(made), np.array(threshold), np.concatenate(pools), leaf
 
 
-def _ahead(data: _Grower, rows: Ints, size: int, units: _Units, alive: Ints) -> _Cut | None:
+def _ahead(data: _Grower, rows: Ints, size: int, units: Units, alive: Ints) -> Cut | None:
     """Return the best of the best cuts of all dimensions, compared by what can be gained below them."""
     found, most = None, 0.0
     for index in range(len(units.dimensions)):

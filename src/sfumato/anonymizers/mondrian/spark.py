@@ -32,7 +32,7 @@ from sfumato.engines.engine import is_spark, native, polars_panics
 from sfumato.engines.spark import SENT_TO_ALL, group_counts, join_lookup, quiet, require_pyspark, spark_errors
 from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.classes import ClassCounts, Ints, sum_by_index
+from sfumato.measures.classes import Ints, sum_by_index
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.information_loss import Loss
 
@@ -170,16 +170,8 @@ def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: S
     """Build the problem of the whole table as one class, which must keep the guarantees."""
     for column in quasi:
         refuse_unreadable(column.domain)
-    size = quasi[0].records.sum(keepdims=True)
-    labels, domains = np.zeros((1, len(quasi)), dtype=np.int32), tuple(column.domain for column in quasi)
-    counts = []
-    for one in sensitive:
-        start = np.array([0, len(one.domain)])
-        values = np.arange(len(one.domain))
-        counts.append(ClassCounts(size, size, start, values, one.records, one.records, one.domain, labels, domains))
-    if not size[0]:
-        raise InputError("the table has no rows to anonymize")
-    problem = Problem(tuple(counts) or (ClassCounts.sizes(size, labels, domains),), tuple(guarantees))
+    rows = int(quasi[0].records.sum())
+    problem = Problem.whole(rows, [column.domain for column in quasi], sensitive, guarantees)
     problem.require_reachable()
     return problem
 

@@ -17,7 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.limits import Limits, limits
-from sfumato.anonymizers.mondrian.partition import Space, dimensions_of, rows_of, space_of
+from sfumato.anonymizers.mondrian.counted import cuts_of
+from sfumato.anonymizers.mondrian.partition import Space, rows_of, space_of
 from sfumato.anonymizers.problem import Problem
 from sfumato.data.coding import Domain, codes_in
 from sfumato.measures.classes import Ints, sum_by_index
@@ -228,28 +229,9 @@ def _chosen(summed: Summed, layout: TupleLayout, cuts: Cuts, parts: Ints, sums: 
 
 def _possible(layout: TupleLayout, part: int, sums: Ints) -> Iterator[_Cut]:
     """Yield the cuts of a part with at least k records on both sides, in the order of the kernel."""
-    from sfumato.anonymizers.mondrian.kernels import boundary, dimension
-
-    space, k, begins = layout.space, layout.asked.k, _begins(layout)
-    dimensions = dimensions_of(space, layout.lanes)
-    size = int(sums[: begins[1]].sum())
-    columns = [sums[begin:end] for begin, end in pairwise(begins[: len(layout.quasi) + 1].tolist())]
-    losses = np.array([_loss(space, by, np.flatnonzero(records)) for by, records in enumerate(columns)])
-    for by in np.argsort(-losses, kind="stable")[: np.count_nonzero(losses)].tolist():
-        value, one = np.flatnonzero(columns[by]), dimension(dimensions, by)
-        weight = columns[by][value]
-        for attempt in range(3):
-            at, _, below = boundary(value, weight, len(value), size, one, space.place, space.node, False, attempt)
-            if below >= k and size - below >= k:
-                yield _Cut(part, by, int(at), int(below))
-
-
-def _loss(space: Space, by: int, present: Ints) -> float:
-    """Return the loss of a dimension in a part with these positions, as in the kernel."""
-    if not space.ordered[by]:
-        return len(present) / int(space.size[by]) if len(present) > 1 else 0.0
-    place = space.place[space.at[by] :]
-    return float(min(place[present[-1]] - place[present[0]], 1.0))
+    columns = [sums[begin:end] for begin, end in pairwise(_begins(layout)[: len(layout.quasi) + 1].tolist())]
+    for cut in cuts_of(layout.space, layout.asked.k, columns):
+        yield _Cut(part, *cut)
 
 
 def _begins(layout: TupleLayout) -> Ints:

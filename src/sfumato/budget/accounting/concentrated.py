@@ -11,7 +11,7 @@ from sfumato.budget.accounting.pld import distinct_events
 from sfumato.budget.events import Event, NoiseShares
 from sfumato.errors import OptionError
 
-__all__ = ["epsilon_of_rho", "rho_of"]
+__all__ = ["epsilon_of_rho", "rho_of", "rho_of_epsilon"]
 
 
 def epsilon_of_rho(rho: float, delta: float) -> float:
@@ -25,6 +25,21 @@ def epsilon_of_rho(rho: float, delta: float) -> float:
     orders = 1 + np.geomspace(1e-3, 1e6, 20_000)
     found = rho * orders - (np.log(delta) + np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
     return max(float(found.min()), 0.0)
+
+
+def rho_of_epsilon(epsilon: float, delta: float) -> float:
+    """Return the largest rho of zero-concentrated privacy that costs at most epsilon.
+
+    Examples
+    --------
+    >>> round(rho_of_epsilon(4.162, 1e-5), 3)
+    0.4
+    """
+    low, high = 1e-12, 1e6
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if epsilon_of_rho(middle, delta) <= epsilon else (low, middle)
+    return low
 
 
 def rho_of(events: Iterable[Event]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import click
 
 import sfumato as sf
 from sfumato.attacks.catalogue import ATTACKS
-from sfumato.cli.options import Choice, Command, Number, print_json, table_options
+from sfumato.cli.options import READING, Choice, Command, Number, print_json, table_options
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, echo_wrapped, printable, style
 from sfumato.errors import OptionError
@@ -34,10 +35,20 @@ _SHOWN = ("re_identification", "membership_auc", "membership_advantage", "accura
 )
 @click.option(
     "--model",
-    type=Choice("forest", "tree", "mlp", "boosting", of="attacks.protections:MODELS"),
+    "models",
+    type=Choice("forest", "tree", "mlp", "boosting", of="attacks.protections:MODELS", several=True),
+    metavar="A,B",
     default="forest",
     show_default=True,
-    help="The model that is trained on every release, tested and attacked.",
+    help="Models (forest, tree, mlp, boosting) that are trained on every release and tested; the first is attacked.",
+)
+@click.option(
+    "--analysis",
+    "analyses",
+    multiple=True,
+    metavar="WHAT",
+    help="Your own analysis of every release: script.py, which gets the path of a CSV file and prints numbers as "
+    "JSON, or module:function, which gets a Polars frame. Can be repeated.",
 )
 @click.option(
     "--attacks",
@@ -71,7 +82,8 @@ def explore(
     as_json: bool,
     data: str,
     output: str | None,
-    model: str,
+    models: list[str],
+    analyses: tuple[str, ...],
     protections: tuple[str, ...],
     **options: Any,
 ) -> None:
@@ -83,12 +95,13 @@ def explore(
     makes the release. The exit code is 1 if limits are given and none keeps them.
 
     The figures come from the original rows, without noise, and are for you alone: no
-    epsilon covers them. With -o, every measurement is kept: run the same command again
-    to go on after it was stopped.
+    epsilon covers them. OUT gets report.html, frontier.md, frontier.json and every
+    measurement: run the same command again to go on after it was stopped.
 
     \b
     sfumato explore adult --max-risk 0.09 --max-advantage 0.05 -o explored
     sfumato explore patients.csv --target disease --qi age,zip --protect mondrian:k=2..50
+    sfumato explore patients.csv --target disease --qi age,zip --analysis my_analysis.py
     """
     from sfumato.cli.tables import load_table
     from sfumato.data.io.files import write_owned
@@ -106,11 +119,15 @@ def explore(
     roles = {name: options[name] for name in ("target", "qi", "sensitive", "identifiers", "keep")}
     folder = None if output is None else Path(output) / "points"
     with progress_bar("Exploring") as progress:
+        utilities = [*models, *analyses]
         found = sf.explore(
-            table, protections=asked, utilities=[model], folder=folder, progress=progress, **given, **roles
+            table, protections=asked, utilities=utilities, folder=folder, progress=progress, **given, **roles
         )
+    if not isinstance(table, str) and data != "-":
+        found = replace(found, data={**found.data, "name": data, "reading": _reading(options)})
     if output is not None:
         write_owned(Path(output) / "frontier.json", found.to_dict())
+        write_owned(Path(output) / "frontier.md", found.to_markdown())
         sf.write_report(found, Path(output) / "report.html", title=f"Which protection for {Path(data).name}?")
     if as_json:
         print_json(found.to_dict())
@@ -124,12 +141,23 @@ def explore(
 _EXPLORING = ("attacks", "max_risk", "max_advantage", "min_accuracy", "bisect", "seeds", "seed", "jobs", "public")
 
 
+def _reading(options: dict[str, Any]) -> list[str]:
+    """Return the options that say how the file is read, for the commands of the result."""
+    given = {"schema": options["schema_file"], **{name: options[name] for name in READING}}
+    words = []
+    for name, value in given.items():
+        for one in value if name == "dates" else [",".join(value) if isinstance(value, list) else value]:
+            words += [f"--{name}", one] if one else []
+    return words
+
+
 def _print(found: Frontier) -> None:
     chosen = found.recommended
     echo(style("Recommended: " + (chosen.point.name if chosen.point else "none"), bold=True))
     echo_wrapped(chosen.reason)
     if chosen.command:
-        echo_wrapped(f"To make it: {chosen.command}")
+        echo("To make it:")
+        echo(printable(f"  {chosen.command}"))
     echo()
     best = {point.name for point in found.pareto()}
     width = max(len("protection"), *(len(point.name) for point in found.points))

@@ -76,6 +76,7 @@ class _Samples(click.ParamType[float]):
         "logistic",
         "linear",
         "forest",
+        "tree",
         "naive-bayes",
         "mlp",
         "cnn",

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from sfumato.data.schema import Schema
+from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.engine import Counted
+from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError, OptionError, ProtocolError
-from sfumato.federation.anonymity.cells import Cells, described
+from sfumato.federation.anonymity.cells import MOST_CELLS, Cells, described, public_values, tuples_of
+from sfumato.federation.anonymity.holder import UnionHolder
 from sfumato.federation.channel import Channel
 from sfumato.federation.secure.sum import Contribute, SecureSum
 from sfumato.federation.wire import Message
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
+from sfumato.measures.classes import Ints
 
-__all__ = ["assess_union", "contribution"]
+__all__ = ["assess_union", "contribution", "sum_of_all"]
 
 
 def contribution(table: Any) -> Contribute:
     """Return a holder's half: it counts its rows in the cells of the schema that the coordinator sends."""
-    held = Table.of(table)
-
-    def contribute(request: Message) -> tuple[NDArray[np.uint32], Message]:
-        return _cells(Schema.from_dict(request["schema"], folder=None)).count(held), {}
-
-    return contribute
+    return UnionHolder(table).contribute
 
 
-def assess_union(channel: Channel, secure: SecureSum, schema: Schema, *, round_: int = 1, **options: Any) -> Assessment:
+def assess_union(
+    channel: Channel,
+    secure: SecureSum,
+    schema: Schema,
+    *,
+    round_: int = 1,
+    stepwise: bool = False,
+    **options: Any,
+) -> Assessment:
     """Measure the union of the holders' tables; the result equals that of the pooled table.
 
     The coordinator learns the count of every combination of quasi-identifiers and sensitive values in the union, so it
@@ -44,6 +52,10 @@ def assess_union(channel: Channel, secure: SecureSum, schema: Schema, *, round_:
     secure : how their counts are added up
     schema : the roles and public values of the columns
     round_ : a number that no other sum of this run has
+    stepwise : whether to count one column after the other, so that there is no limit to the number of combinations:
+        only the combinations that occur so far are counted with the values of the next column. The coordinator learns
+        the same, but holders learn which combinations occur in the union. Takes a sum per column, with the rounds from
+        ``round_`` on.
     options : those of `sfumato.assess` that say how to measure, such as ``require``
 
     Examples
@@ -61,8 +73,43 @@ def assess_union(channel: Channel, secure: SecureSum, schema: Schema, *, round_:
     """
     if not schema.quasi:
         raise OptionError("no quasi-identifier is named", hint="give its column the role quasi")
-    cells = _cells(schema)
-    request = {"schema": Schema(cells.columns).to_dict()}
+    columns = [described(schema[name]) for name in (*schema.quasi, *schema.sensitive)]
+    if stepwise:
+        tuples = _stepwise(channel, secure, columns, itertools.count(round_))
+    else:
+        cells = Cells(columns)
+        request = {"count": "cells", "schema": Schema(cells.columns).to_dict()}
+        total = sum_of_all(channel, secure, round_, request, math.prod(cells.shape))
+        held = np.flatnonzero(total)
+        tuples = tuples_of(columns, np.column_stack(np.unravel_index(held, cells.shape)), total[held])
+    if not len(tuples.count):
+        raise InputError("no holder has a row")
+    found = [domain.column for domain in tuples.domains]
+    empty = pl.DataFrame([domain.values.clear().alias(domain.name) for domain in tuples.domains])
+    return measure(Table(empty, Schema(found)), engine=Counted(tuples), **options)
+
+
+def _stepwise(channel: Channel, secure: SecureSum, columns: Sequence[Column], rounds: Iterator[int]) -> Tuples:
+    """Count the combinations of ever more columns: those that occur, with each value of the next column."""
+    known, count = np.zeros((1, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    for number in range(1, len(columns) + 1):
+        size = len(public_values(columns[number - 1])) + 1
+        schema = Schema(columns[:number]).to_dict()
+        longer, counts = [], []
+        for some in np.array_split(known, max(math.ceil(len(known) * size / MOST_CELLS), 1)):
+            request = {"count": "combinations", "schema": schema, "combinations": some}
+            total = sum_of_all(channel, secure, next(rounds), request, len(some) * size)
+            held = np.flatnonzero(total)
+            longer.append(np.column_stack([some[held // size], held % size]))
+            counts.append(total[held])
+        known, count = np.concatenate(longer), np.concatenate(counts)
+        if not len(known):
+            break
+    return tuples_of(columns[: known.shape[1]], known, count)
+
+
+def sum_of_all(channel: Channel, secure: SecureSum, round_: int, request: Message, length: int) -> Ints:
+    """Sum so many counts of all holders; an error that names the first one whose counts are missing."""
     summed = secure.total(channel, round_, dict.fromkeys(channel.names, request))
     for name in channel.names:
         if name not in summed.present:
@@ -70,13 +117,6 @@ def assess_union(channel: Channel, secure: SecureSum, schema: Schema, *, round_:
                 f"party '{name}' is missing, and the union without it is another table",
                 hint=summed.refused.get(name, "it did not answer"),
             )
-    if not summed.total.any():
-        raise InputError("no holder has a row")
-    tuples = cells.tuples(summed.total.astype(np.uint32))
-    columns = [domain.column for domain in tuples.domains]
-    empty = pl.DataFrame([domain.values.clear().alias(domain.name) for domain in tuples.domains])
-    return measure(Table(empty, Schema(columns)), engine=Counted(tuples), **options)
-
-
-def _cells(schema: Schema) -> Cells:
-    return Cells([described(schema[name]) for name in (*schema.quasi, *schema.sensitive)])
+    if len(summed.total) != length:
+        raise ProtocolError(f"the holders sent {len(summed.total):,} counts, and {length:,} were requested")
+    return summed.total.astype(np.int64)

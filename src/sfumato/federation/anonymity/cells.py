@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.data.coding import encode_column, texts_of
+from sfumato.data.coding import encode_column, texts_of, with_kind
 from sfumato.data.hierarchies.label_paths import text_of
-from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import ColumnError, InputError, SchemaError
 
-__all__ = ["MOST_CELLS", "Cells"]
+__all__ = ["MOST_CELLS", "Cells", "described", "positions_of", "public_values", "tuples_of"]
 
 MOST_CELLS = 2**24
 """The most combinations of public values that are counted: 64 MiB for each holder."""
@@ -46,55 +46,74 @@ class Cells:
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.columns = tuple(columns)
-        self.values = tuple(map(_public, self.columns))
+        self.values = tuple(map(public_values, self.columns))
         self.shape = tuple(len(values) + 1 for values in self.values)
         if math.prod(self.shape) > MOST_CELLS:
             raise InputError(
                 f"the public values of {len(self.columns)} columns have {math.prod(self.shape):,} combinations, "
                 f"and at most {MOST_CELLS:,} are counted together",
-                hint="name fewer columns, or generalise the finest of them first",
+                hint="name fewer columns, generalise the finest of them first, or count stepwise",
             )
 
     def count(self, table: Table) -> NDArray[np.uint32]:
         """Count the rows of a holder in every cell."""
-        names = [column.name for column in self.columns]
-        for name in names:
-            if name not in table.schema.names:
-                raise ColumnError(f"the table lacks the column '{name}'")
+        positions, tuples = positions_of(table, self.columns, self.values)
         counted = np.zeros(math.prod(self.shape), dtype=np.uint32)
-        if not table.rows:
-            return counted
-        tuples = reduce(Table(table.source, Schema(self.columns)), names)
-        place = np.zeros(len(tuples.count), dtype=np.int64)
-        for at, (domain, values) in enumerate(zip(tuples.domains, self.values, strict=True)):
-            known = {text_of(value): position for position, value in enumerate(values.to_list())}
-            texts = texts_of(domain)
-            unknown = sum(text is not None and text not in known for text in texts)
-            if unknown:
-                raise SchemaError(
-                    f"column '{domain.name}' holds {unknown} value(s) outside its public domain or bounds",
-                    hint="declare them in the schema that all holders share",
-                )
-            of_code = np.array([len(values) if text is None else known[text] for text in texts])
-            place = place * self.shape[at] + of_code[tuples.codes[:, at]]
-        np.add.at(counted, place, tuples.count.astype(np.uint32))
+        np.add.at(counted, np.ravel_multi_index(tuple(positions.T), self.shape), tuples.count.astype(np.uint32))
         return counted
 
-    def tuples(self, total: NDArray[np.uint32]) -> Tuples:
-        """Return the tuples of the union, coded as if its tables had been pooled."""
-        held = np.flatnonzero(total)
-        codes, domains = [], []
-        for position, column, values in zip(np.unravel_index(held, self.shape), self.columns, self.values, strict=True):
-            missing = pl.Series(values.name, [None], dtype=values.dtype)
-            code, domain = encode_column(pl.concat([values, missing]).gather(position), column)
-            codes.append(code.astype(np.int32))
-            domains.append(domain)
-        matrix = np.column_stack(codes)
-        order = np.lexsort(matrix.T[::-1])
-        return Tuples(matrix[order], total[held][order].astype(np.int64), tuple(domains))
+
+def tuples_of(columns: Sequence[Column], positions: NDArray[np.int64], count: NDArray[np.int64]) -> Tuples:
+    """Return the tuples of the union from their positions among the public values, coded as if tables were pooled."""
+    codes, domains = [], []
+    for column, position in zip(columns, positions.T, strict=True):
+        values = public_values(column)
+        missing = pl.Series(values.name, [None], dtype=values.dtype)
+        code, domain = encode_column(pl.concat([values, missing]).gather(position), column)
+        codes.append(code.astype(np.int32))
+        domains.append(domain)
+    matrix = np.column_stack(codes)
+    order = np.lexsort(matrix.T[::-1])
+    return Tuples(matrix[order], count[order], tuple(domains))
 
 
-def _public(column: Column) -> pl.Series:
+def positions_of(
+    table: Table, columns: Sequence[Column], values: Sequence[pl.Series]
+) -> tuple[NDArray[np.int64], Tuples]:
+    """Return the distinct tuples of a table with the position of each value among the public ones, missing the last.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sex = sf.Column(name="sex", domain=("m", "f"))
+    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "m", "f", None]}))
+    >>> positions, tuples = positions_of(table, [sex], [public_values(sex)])
+    >>> positions.tolist(), tuples.count.tolist()
+    ([[1], [0], [2]], [2, 1, 1])
+    """
+    for column in columns:
+        if column.name not in table.schema.names:
+            raise ColumnError(f"the table lacks the column '{column.name}'")
+    if not table.rows:
+        empty = np.zeros((0, len(columns)), dtype=np.int64)
+        return empty, Tuples(empty.astype(np.int32), empty.sum(axis=1), ())
+    tuples = reduce(Table(table.source, Schema(columns)), [column.name for column in columns])
+    found = np.empty(tuples.codes.shape, dtype=np.int64)
+    for at, (domain, public) in enumerate(zip(tuples.domains, values, strict=True)):
+        known = {text_of(value): position for position, value in enumerate(public.to_list())}
+        texts = texts_of(domain)
+        unknown = sum(text is not None and text not in known for text in texts)
+        if unknown:
+            raise SchemaError(
+                f"column '{domain.name}' holds {unknown} value(s) outside its public domain or bounds",
+                hint="declare them in the schema that all holders share",
+            )
+        of_code = np.array([len(public) if text is None else known[text] for text in texts])
+        found[:, at] = of_code[tuples.codes[:, at]]
+    return found, tuples
+
+
+def public_values(column: Column) -> pl.Series:
     """Return all values that a column may take; an error if the schema does not say."""
     if column.domain is not None:
         return pl.Series(column.name, list(column.domain))
@@ -110,4 +129,4 @@ def _public(column: Column) -> pl.Series:
 
 def described(column: Column) -> Column:
     """Return a column with its kind, which every holder must see alike."""
-    return replace(column, kind=Kind.CATEGORY) if column.kind is Kind.AUTO and column.bounds is None else column
+    return with_kind(column, nw.from_native(public_values(column), series_only=True).dtype)

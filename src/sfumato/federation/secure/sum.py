@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,9 +21,21 @@ from sfumato.federation.channel import Channel, Handler, Replies
 from sfumato.federation.secure.masks import MaskingParty, MaskingServer, Roster
 from sfumato.federation.wire import Message
 
-__all__ = ["Contribute", "MaskedSum", "PlainSum", "SecureSum", "Summed", "masked_handlers", "plain_handlers"]
+__all__ = [
+    "Contribute",
+    "MaskedSum",
+    "PlainSum",
+    "Rounds",
+    "SecureSum",
+    "Summed",
+    "contributed",
+    "masked_handlers",
+    "plain_handlers",
+    "too_few",
+]
 
 Words = NDArray[np.unsignedinteger[Any]]
+_P = TypeVar("_P")
 Contribute = Callable[[Message], tuple[Words, Message]]
 """Makes a party's vector for a request, and what else the coordinator may see."""
 
@@ -99,7 +111,7 @@ class PlainSum(SecureSum):
         if len({one.size for one in vectors.values()}) > 1:
             raise ProtocolError("the vectors of the parties have different lengths")
         if len(vectors) < self.least or not vectors:
-            raise _too_few(replies, len(vectors), len(requests), max(self.least, 1))
+            raise too_few(replies, len(vectors), len(requests), max(self.least, 1))
         total = np.sum(list(vectors.values()), axis=0, dtype=kind)
         seen = {name: one["seen"] for name, one in replies.arrived.items()}
         return Summed(total, tuple(sorted(vectors)), seen, replies.refused)
@@ -135,7 +147,7 @@ class MaskedSum(SecureSum):
             replies = channel.ask(asked, timeout=seconds)
             refused.update(replies.refused)
             if len(replies.arrived) < self.roster.threshold:
-                raise _too_few(replies, len(replies.arrived), len(self.roster.keys), self.roster.threshold)
+                raise too_few(replies, len(replies.arrived), len(self.roster.keys), self.roster.threshold)
             return replies.arrived
 
         keys = server.keys(ask("keys", {key: {} for key in requests}))
@@ -163,33 +175,50 @@ def plain_handlers(contribute: Contribute) -> dict[str, Handler]:
     return {"sum/plain": vector}
 
 
+class Rounds(Generic[_P]):
+    """The half of a party in the round that it takes part in: each round once, and never an older one."""
+
+    def __init__(self, name: str, make: Callable[[int], _P]) -> None:
+        self.name, self._make = name, make
+        self._newest = -1
+        self._now: _P | None = None
+
+    def begin(self, request: Message) -> _P:
+        """Begin a round."""
+        round_ = request["round"]
+        if type(round_) is not int or round_ <= self._newest:
+            raise ProtocolError(f"party '{self.name}' has taken part in round {round_} already")
+        self._newest, self._now = round_, self._make(round_)
+        return self._now
+
+    def party(self, request: Message) -> _P:
+        """Return the half of the round that a request belongs to."""
+        if self._now is None or request["round"] != self._newest:
+            raise ProtocolError(f"party '{self.name}' has not begun round {request['round']}")
+        return self._now
+
+
+def contributed(name: str, contribute: Contribute, request: Message) -> tuple[Words, Message]:
+    """Return a party's vector, checked to be of the words that are asked for."""
+    words, seen = contribute(request["request"])
+    if words.dtype != np.dtype(f"<u{request['bits'] // 8}"):
+        raise ProtocolError(f"party '{name}' adds words of {8 * words.dtype.itemsize} bits")
+    return words, seen
+
+
 def masked_handlers(
     roster: Roster, name: str, identity: Ed25519PrivateKey, contribute: Contribute
 ) -> dict[str, Handler]:
     """Return a party's half of a `MaskedSum`; it takes part in a round once, and never in an older one."""
-    begun: dict[int, MaskingParty] = {}
-
-    def keys(request: Message) -> Message:
-        round_ = request["round"]
-        if begun and round_ <= max(begun):
-            raise ProtocolError(f"party '{name}' has taken part in round {round_} already")
-        begun.clear()
-        begun[round_] = MaskingParty(roster, round_, name, identity)
-        return begun[round_].advertise()
-
-    def party(request: Message) -> MaskingParty:
-        if request["round"] not in begun:
-            raise ProtocolError(f"party '{name}' has not begun round {request['round']}")
-        return begun[request["round"]]
+    rounds = Rounds(name, lambda round_: MaskingParty(roster, round_, name, identity))
+    party = rounds.party
 
     def vector(request: Message) -> Message:
-        words, seen = contribute(request["request"])
-        if words.dtype != np.dtype(f"<u{request['bits'] // 8}"):
-            raise ProtocolError(f"party '{name}' adds words of {8 * words.dtype.itemsize} bits")
+        words, seen = contributed(name, contribute, request)
         return {"vector": party(request).mask(request["mail"], words), "seen": seen}
 
     return {
-        "sum/keys": keys,
+        "sum/keys": lambda request: rounds.begin(request).advertise(),
         "sum/share": lambda request: {"shares": party(request).share(request["keys"])},
         "sum/vector": vector,
         "sum/agree": lambda request: {"signature": party(request).agree(request["there"])},
@@ -201,7 +230,8 @@ def _each(names: Any, request: Message) -> dict[str, Message]:
     return dict.fromkeys(names, request)
 
 
-def _too_few(replies: Replies, count: int, parties: int, needed: int) -> ProtocolError:
+def too_few(replies: Replies, count: int, parties: int, needed: int) -> ProtocolError:
+    """Build the error that too few parties answered, with the first reason."""
     first = next(iter(replies.refused.items()), None)
     return ProtocolError(
         f"only {count} of {parties} parties answered, but {needed} are needed",

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from sfumato.attacks.catalogue import attacks_of
 from sfumato.attacks.protections import MODELS
 from sfumato.data import datasets
-from sfumato.data.schema import Role, Schema
+from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.data.validate import real, whole
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.frontier.sweep.frontier import Figure, Frontier, Limits, Point
+from sfumato.frontier.sweep.analysis import Analysis, analysis_of
+from sfumato.frontier.sweep.choose import Limits
+from sfumato.frontier.sweep.frontier import Frontier
 from sfumato.frontier.sweep.grid import DEFAULTS, Candidate, candidates_of
 from sfumato.frontier.sweep.measure import ATTACKS, Task
+from sfumato.frontier.sweep.point import Figure, Point, with_common_spread
 from sfumato.frontier.sweep.run import Runner
 
 __all__ = ["explore"]
@@ -66,8 +71,9 @@ def explore(
         See `sfumato.attacks.ATTACKS`; those that do not fit a protection are left out there.
     utilities : sequence of str or callable
         Models (``"forest"``, ``"tree"``, ``"mlp"``, ``"boosting"``), of which the first is also attacked, and your own
-        analyses: functions of a released Polars frame that return a number, or numbers by name. An analysis is known
-        again by its source text.
+        analyses of the released rows: functions of a Polars frame that return a number, or numbers by name;
+        ``"module:function"``; or ``"script.py"``, which is run in a process of its own with the path of a CSV file, and
+        prints such numbers as JSON. An analysis is known again by its source text.
     max_risk, max_advantage, min_accuracy : float, optional
         Limits of the recommendation: of the re-identification risk (1/k), of the membership advantage, and of the
         accuracy. Each must hold with 95 % confidence when the protection is measured again.
@@ -110,10 +116,13 @@ def explore(
     runner = Runner(task, jobs=jobs, folder=None if folder is None else Path(folder), progress=progress)
     numbers = range(seed, seed + seeds)
     if bisect:
-        _search(runner, candidates, numbers, limits.risks_only())
+        _search(runner, candidates, numbers, limits)
     else:
-        runner.run((one, number) for one in candidates for number in numbers)
+        runner.run((one, number) for number in numbers for one in candidates)
     points, skipped = _gather(runner, candidates, numbers)
+    if not points and skipped:
+        candidate, reason = next(iter(skipped.items()))
+        raise InputError(f"no protection could be measured; {candidate}: {reason}")
     facts = {
         "name": name,
         "rows": task.table.rows,
@@ -125,6 +134,9 @@ def explore(
         "models": list(task.models),
         "attacks": list(task.attacks),
         "seeds": list(numbers),
+        "analyses": [one for one in utilities if isinstance(one, str) and _is_analysis(one)],
+        "considered": len(candidates),
+        **_columns(task.table, data),
         "measurements": {"asked": len(candidates) * seeds, "run": len(runner.results)},
     }
     return Frontier(points, facts, skipped, public, limits)
@@ -147,7 +159,7 @@ def _task(
 ) -> tuple[Task, str]:
     built_in = isinstance(data, str) and data in datasets.TABLES and not Path(data).exists()
     table = datasets.without_split(datasets.TABLES[data]()) if built_in else Table.of(data)
-    name = str(data) if built_in else table.origin.name if table.origin else "table.csv"
+    name = str(data) if built_in or isinstance(data, Path) else table.origin.name if table.origin else "table.csv"
     predicted = target or table.schema.target or (datasets.TARGETS.get(name) if built_in else None)
     if predicted is None:
         raise OptionError("the column that models predict is not named", hint="name it with --target")
@@ -155,21 +167,60 @@ def _task(
         raise ColumnError(f"there is no column '{predicted}'", hint=did_you_mean(predicted, table.schema.names))
     given: dict[str, Any] = {role: list(names) for role, names in roles.items()}
     table = Table.of(table, target=predicted, **given)
-    models = tuple(one for one in utilities if isinstance(one, str))
+    models = tuple(one for one in utilities if isinstance(one, str) and not _is_analysis(one))
     for one in models:
         if one not in MODELS:
             raise OptionError(f"there is no model '{one}'", hint=did_you_mean(one, MODELS))
-    own = {getattr(one, "__name__", "analysis"): one for one in utilities if callable(one)}
+    analyses = [analysis_of(one) for one in utilities if isinstance(one, str) and _is_analysis(one)]
+    analyses += [(getattr(one, "__name__", "analysis"), one) for one in utilities if callable(one)]
+    own: dict[str, Analysis] = {}
+    for label, analysis in analyses:
+        if label in own:
+            raise OptionError(f"two analyses are named '{label}'", hint="rename one of them")
+        own[label] = analysis
     if not models:
         models = ("forest",)
     kept = [one.name for one in table.schema.columns if one.role is not Role.IDENTIFIER]
     frame = table.to_polars().select(kept).drop_nulls(predicted)
-    rows = Table(frame, Schema(table.schema[one] for one in kept))
+    rows = Table(frame, Schema(_with_kind(table.schema[one], frame.schema[one]) for one in kept))
     return Task(rows, predicted, models, attacks, own), name
 
 
-def _search(runner: Runner, candidates: Iterable[Candidate], seeds: Sequence[int], limits: Limits) -> None:
+def _with_kind(column: Column, found: pl.DataType) -> Column:
+    """Return a column with the kind of its cells: the figures are for the owner, so that the rows may decide it."""
+    kind = column.kind
+    if kind is Kind.AUTO and (found.is_numeric() or found == pl.String):
+        kind = Kind.NUMBER if found.is_numeric() else Kind.CATEGORY
+    return replace(column, kind=kind, inferred=False)
+
+
+def _columns(table: Table, data: Any) -> dict[str, list[str]]:
+    """Return which columns are numbers and which categories: commands that are private ask for a text file's."""
+    if isinstance(data, str) and data in datasets.TABLES and not Path(data).exists():
+        return {}
+    kinds = {one.name: one.kind for one in table.schema.columns}
+    return {
+        "numbers": [name for name, kind in kinds.items() if kind is Kind.NUMBER],
+        "categories": [name for name, kind in kinds.items() if kind is Kind.CATEGORY],
+    }
+
+
+def _is_analysis(utility: str) -> bool:
+    return utility.endswith(".py") or ":" in utility
+
+
+def _search(runner: Runner, candidates: Sequence[Candidate], seeds: Sequence[int], limits: Limits) -> None:
     """Find the weakest parameter of each protection that keeps the limits of risks."""
+
+    def keeps(candidate: Candidate, family: Sequence[Candidate]) -> bool:
+        runner.run((candidate, seed) for seed in seeds)
+        points, _ = _gather(runner, family, seeds)  # those measured before tell how much seeds spread
+        found = [point for point in points if point.candidate == candidate]
+        return bool(found) and not limits.risks_only().broken_by(found[0], among)
+
+    among = len(candidates) * (
+        2 if limits.min_accuracy is not None else 1
+    )  # the choice is among all, and of all limits
     families: dict[tuple[Any, ...], list[Candidate]] = defaultdict(list)
     for one in candidates:
         others = tuple(part for part in one.parameters if part[0] not in ("k", "epsilon"))
@@ -179,17 +230,11 @@ def _search(runner: Runner, candidates: Iterable[Candidate], seeds: Sequence[int
         low, high = 0, len(ordered) - 1
         while low < high:
             middle = (low + high) // 2
-            if _keeps(runner, ordered[middle], seeds, limits):
+            if keeps(ordered[middle], ordered):
                 high = middle
             else:
                 low = middle + 1
-        _keeps(runner, ordered[low], seeds, limits)
-
-
-def _keeps(runner: Runner, candidate: Candidate, seeds: Sequence[int], limits: Limits) -> bool:
-    runner.run((candidate, seed) for seed in seeds)
-    points, _ = _gather(runner, [candidate], seeds)
-    return bool(points) and not limits.broken_by(points[0])
+        keeps(ordered[low], ordered)
 
 
 def _gather(
@@ -203,11 +248,11 @@ def _gather(
             skipped[str(one)] = failed[0]
         elif runs:
             risk, utility = (_figures(run[part] for run in runs) for part in ("risk", "utility"))
-            points.append(Point(one, risk, utility, float(np.mean([run["made"] for run in runs]))))
-    if not points and skipped:
-        name, reason = next(iter(skipped.items()))
-        raise InputError(f"no protection could be measured; {name}: {reason}")
-    return tuple(points), skipped
+            roc = np.mean([run["roc"] for run in runs], axis=0).tolist()
+            keys = tuple(filter(None, (runner.key(one, seed) for seed in seeds)))
+            made = float(np.mean([run["made"] for run in runs]))
+            points.append(Point(one, risk, utility, made, tuple((x, y) for x, y in roc), keys))
+    return with_common_spread(points), skipped
 
 
 def _figures(runs: Iterable[dict[str, Any]]) -> dict[str, Figure]:

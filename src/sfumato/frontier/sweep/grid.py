@@ -26,7 +26,7 @@ class Candidate:
 
     Attributes
     ----------
-    name : "raw", a method of anonymization, "dp" or "synthetic"
+    name : "raw", a method of anonymization, "dp", "synthetic", or a method and then dp, such as "guided+dp"
     parameters : by name, such as ``(("k", "10"),)``
     """
 
@@ -34,7 +34,24 @@ class Candidate:
     parameters: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        return ":".join(filter(None, (self.name, ",".join(f"{key}={value}" for key, value in self.parameters))))
+        return "+".join(
+            ":".join(filter(None, (name, ",".join(f"{key}={value}" for key, value in parameters))))
+            for name, parameters in self.parts
+        )
+
+    @property
+    def parts(self) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+        """The protections that are combined, each with its parameters; mostly a single one."""
+        first, _, second = self.name.partition("+")
+        if not second:
+            return [(self.name, self.parameters)]
+        private = tuple(pair for pair in self.parameters if pair[0] in ("epsilon", "delta"))
+        return [(first, tuple(pair for pair in self.parameters if pair not in private)), (second, private)]
+
+    @property
+    def publishes_rows(self) -> bool:
+        """Whether rows are released, and not only a model."""
+        return self.parts[-1][0] != "dp"
 
     def number(self, key: str) -> float | None:
         """Return a parameter as a number; None if it is not given."""
@@ -52,16 +69,38 @@ class Candidate:
         """What is guaranteed, in words."""
         if self.name == "raw":
             return "none"
+        (_, parameters), *then = self.parts
         if self.name in _PRIVATE:
             return f"differential privacy, epsilon {self.number('epsilon'):g} for each row"
-        return ", ".join(f"{key}={value}" for key, value in self.parameters) + " (anonymity of the released rows)"
+        kept = ", ".join(f"{key}={value}" for key, value in parameters)
+        if not then:
+            return f"{kept} (anonymity of the released rows)"
+        return (
+            f"{kept} (anonymity of the rows that the model has learned from); not differential privacy: "
+            f"epsilon {self.number('epsilon'):g} of the training does not cover how the rows were recoded"
+        )
+
+    @property
+    def words(self) -> str:
+        """What is published, in plain words."""
+        epsilon, k = self.number("epsilon"), self.number("k")
+        alike = f"groups of at least {k:g} people who look alike" if k else "anonymous groups"
+        if self.name == "raw":
+            return "the rows as they are"
+        if self.name == "dp":
+            return f"only a model, trained with differential privacy (epsilon {epsilon:g})"
+        if self.name == "synthetic":
+            return f"made-up rows, drawn with differential privacy (epsilon {epsilon:g})"
+        if not self.publishes_rows:
+            return f"only a model, trained with noise (epsilon {epsilon:g}) on {alike}"
+        return f"the table in {alike}"
 
 
 def candidates_of(protections: Sequence[str] = DEFAULTS) -> tuple[Candidate, ...]:
     """Expand protections with open parameters into candidates.
 
     A parameter may be a value, several (``k=2,10,50``), or a range (``k=2..1000``); one that is left out gets a default
-    grid.
+    grid. ``guided:k=50+dp:epsilon=1`` is a private training on anonymous rows.
 
     Examples
     --------
@@ -79,6 +118,16 @@ def candidates_of(protections: Sequence[str] = DEFAULTS) -> tuple[Candidate, ...
 
 
 def _expand(text: str) -> list[Candidate]:
+    parts = [part.strip() for part in text.split("+")]
+    if len(parts) > 1:
+        names = [part.partition(":")[0].strip() for part in parts]
+        if len(parts) > 2 or names[0] not in METHODS or names[1] != "dp":
+            raise OptionError(
+                f"'{text}' must be a method of anonymization and then dp", hint="for example guided:k=50+dp:epsilon=1"
+            )
+        both = itertools.product(*(_expand(part) for part in parts))
+        made = [Candidate("+".join(c.name for c in one), sum((c.parameters for c in one), ())) for one in both]
+        return made
     name, _, rest = (part.strip() for part in text.partition(":"))
     known = ("raw", *METHODS, *_PRIVATE)
     if name not in known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from sfumato.attacks.targets import ModelTarget, SyntheticTarget, TableTarget
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.errors import InputError
+from sfumato.frontier.sweep.analysis import Analysis, numbers_of
 from sfumato.frontier.sweep.grid import Candidate
 from sfumato.measures.assess import assess
 from sfumato.measures.loss.generalised import pair
@@ -39,6 +40,7 @@ __all__ = ["ATTACKS", "Task", "measure"]
 ATTACKS = ("loss", "gap", "linkage", "inference")
 """The attacks that are run by default: each takes about a second."""
 _FEWEST = 40
+_CURVE = 33  # points of a stored ROC
 _RATE = 0.01
 _QUERIES = 200
 
@@ -63,7 +65,7 @@ class Task:
     target: str
     models: tuple[str, ...]
     attacks: tuple[str, ...]
-    analyses: Mapping[str, Callable[[pl.DataFrame], Any]] = field(default_factory=dict)
+    analyses: Mapping[str, Analysis] = field(default_factory=dict)
 
 
 def measure(task: Task, candidate: Candidate, seed: int) -> dict[str, Any]:
@@ -75,6 +77,7 @@ def measure(task: Task, candidate: Candidate, seed: int) -> dict[str, Any]:
     risk: Figures = {}
     utility: Figures = {}
     released: pl.DataFrame | None = None
+    roc: list[tuple[float, float]] = []
     protect = None if candidate.name == "raw" else str(candidate)
     for number, model in enumerate(task.models):
         procedure = procedure_of(model, protect, task.table, task.target)
@@ -84,14 +87,15 @@ def measure(task: Task, candidate: Candidate, seed: int) -> dict[str, Any]:
         utility |= {f"{name}{suffix}": figure for name, figure in _scores(target, test).items()}
         if number == 0:
             made = time.perf_counter() - began
-            risk |= _membership(task, target, members, control, seed)
+            found, roc = _membership(task, target, members, control, seed)
+            risk |= found
             released = _released(task, candidate, fitted, members)
     if released is None:
         risk["re_identification"] = 0.0, 0.0  # no row is released
     else:
         risk |= _of_rows(task, candidate, released, members, control, seed)
         utility |= _kept(task, candidate, released, members, seed)
-    return {"risk": risk, "utility": utility, "seconds": time.perf_counter() - began, "made": made}
+    return {"risk": risk, "utility": utility, "roc": roc, "seconds": time.perf_counter() - began, "made": made}
 
 
 def _split(records: Records, seed: int) -> tuple[Records, Records, Records]:
@@ -117,19 +121,25 @@ def _share(value: float, trials: int) -> tuple[float, float]:
     return value, float(np.sqrt(max(value * (1 - value), 0.25 / trials) / trials))
 
 
-def _membership(task: Task, target: ModelTarget, members: Records, control: Records, seed: int) -> Figures:
-    """Measure the strongest membership attack on the model."""
+def _membership(
+    task: Task, target: ModelTarget, members: Records, control: Records, seed: int
+) -> tuple[Figures, list[tuple[float, float]]]:
+    """Measure the strongest membership attack on the model, and the ROC of that with the largest AUC."""
     report = run_attacks(_fit(task.attacks, "model"), target, members, control, seed=seed)
     results = [one for one in report.results if not one.guesses]
     if not results:
-        return {}
+        return {}, []
     error = float(np.sqrt(0.25 / len(members) + 0.25 / len(control)))
     rates = [rate.tpr for one in results if (rate := one.rates[_RATE]) is not None]
-    return {
+    roc = max(results, key=lambda one: one.auc).roc
+    across = np.geomspace(max(1e-4, 1 / roc.nonmembers), 1, _CURVE)
+    across[-1] = 1.0
+    figures = {
         "membership_auc": (max(one.auc for one in results), error / np.sqrt(3)),
         "membership_advantage": (max(one.decisions.advantage for one in results), error),
         **({f"tpr_at_{_RATE:g}": (max(rates), float(np.sqrt(_RATE / len(control))))} if rates else {}),
     }
+    return figures, list(zip(across.tolist(), roc.curve(across).tolist(), strict=True))
 
 
 def _fit(names: Sequence[str], kind: str) -> list[Any]:
@@ -142,7 +152,7 @@ def _rows(records: Records, target: str) -> pl.DataFrame:
 
 def _released(task: Task, candidate: Candidate, fitted: Any, members: Records) -> pl.DataFrame | None:
     """Return the rows that the protection would publish; None if it publishes a model only."""
-    if candidate.name == "dp":
+    if not candidate.publishes_rows:
         return None
     rows = _rows(members, task.target)
     if candidate.name == "raw":
@@ -214,7 +224,5 @@ def _kept(task: Task, candidate: Candidate, released: pl.DataFrame, members: Rec
     if distances.mean_of_pairs is not None:
         figures["pair_distance"] = distances.mean_of_pairs, 0.0
     for name, analysis in task.analyses.items():
-        answer = call(f"the analysis {name}", analysis, released)
-        given = answer if isinstance(answer, Mapping) else {"": answer}
-        figures |= {f"{name}.{key}" if key else name: (float(value), 0.0) for key, value in given.items()}
+        figures |= {key: (value, 0.0) for key, value in numbers_of(name, analysis, released).items()}
     return figures

@@ -21,13 +21,14 @@ import sfumato
 from sfumato.data.io.files import why, write_owned
 from sfumato.data.io.fingerprint import user_hmac
 from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.frontier.sweep.analysis import Named, Script
 from sfumato.frontier.sweep.grid import Candidate
 from sfumato.frontier.sweep.measure import Task, measure
 
 __all__ = ["Runner"]
 
 Job = tuple[Candidate, int]
-_FORM = 1  # of a stored result; another number makes old files useless
+_FORM = 2  # of a stored result; another number makes old files useless
 _watched = threading.Event()
 
 
@@ -42,7 +43,7 @@ class Runner:
     folder : path, optional
         Where results are kept.
     progress : callable, optional
-        Called with the share of the work that is done.
+        Called with the share of the time that has passed, by an estimate.
 
     Attributes
     ----------
@@ -63,7 +64,7 @@ class Runner:
                 raise FileError(f"the folder '{folder}' cannot be made: {why(error)}") from error
 
     def run(self, jobs: Iterable[Job]) -> None:
-        """Measure the jobs that are not known yet; a protection that cannot be made is kept with its reason."""
+        """Measure the jobs that are not known yet; one that fails is tried again in the next run."""
         asked = [job for job in dict.fromkeys(jobs) if job not in self.results]
         left = []
         for job in asked:
@@ -72,13 +73,26 @@ class Runner:
                 left.append(job)
             else:
                 self.results[job] = stored
-        for done, (job, result) in enumerate(self._measured(left), start=1):
+        waiting, started = dict.fromkeys(left), time.monotonic()
+        for job, result in self._measured(left):
             self.computed += 1
             self.results[job] = result
-            if self.folder is not None:
+            del waiting[job]
+            if self.folder is not None and "failed" not in result:
                 write_owned(self._path(job), result)
             if self.progress:
-                self.progress((len(asked) - len(left) + done) / len(asked))
+                elapsed = time.monotonic() - started
+                rest = sum(self._expected(one) for one in waiting) / min(self.jobs, max(len(waiting), 1))
+                self.progress(elapsed / (elapsed + rest) if rest else 1.0)
+
+    def _expected(self, job: Job) -> float:
+        """Return the seconds that a measurement will take, by others: of the protection, of its kind, or of all."""
+        kinds: list[Callable[[Candidate], object]] = [str, lambda one: one.name, lambda one: None]
+        for kind in kinds:
+            alike = [one.get("seconds", 0.0) for known, one in self.results.items() if kind(known[0]) == kind(job[0])]
+            if alike:
+                return float(sum(alike) / len(alike))
+        return 0.0
 
     def _measured(self, jobs: list[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
         workers = min(self.jobs, len(jobs))
@@ -101,12 +115,18 @@ class Runner:
         except SfumatoError as error:
             raise error from None  # without the traceback of the process
 
+    def key(self, candidate: Candidate, seed: int) -> str | None:
+        """Return the name that a result is kept under; None without a folder."""
+        if self._base is None:
+            return None
+        mac = self._base.copy()
+        mac.update(json.dumps([str(candidate), seed]).encode())
+        name: str = mac.hexdigest()[:40]
+        return name
+
     def _path(self, job: Job) -> Path:
         assert self.folder is not None
-        assert self._base is not None
-        mac = self._base.copy()
-        mac.update(json.dumps([str(job[0]), job[1]]).encode())
-        return self.folder / f"{mac.hexdigest()[:40]}.json"
+        return self.folder / f"{self.key(*job)}.json"
 
     def _read(self, job: Job) -> dict[str, Any] | None:
         """Return a stored result; one that cannot be read is measured again."""
@@ -116,7 +136,7 @@ class Runner:
             found = json.loads(self._path(job).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) and found.keys() & {"risk", "failed"} else None
+        return found if isinstance(found, dict) and "risk" in found else None
 
 
 def _run(task: Task, job: Job, parent: int | None) -> tuple[Job, dict[str, Any]]:
@@ -151,7 +171,7 @@ def _content(task: Task) -> Any:
         "target": task.target,
         "models": task.models,
         "attacks": task.attacks,
-        "analyses": {name: _source(one) for name, one in task.analyses.items()},
+        "analyses": {name: [type(one).__name__, _source(one)] for name, one in task.analyses.items()},
     }
     mac.update(json.dumps(facts, sort_keys=True, default=str).encode())
     frame: pl.DataFrame = task.table.to_polars()
@@ -162,6 +182,8 @@ def _content(task: Task) -> Any:
 
 def _source(function: Any) -> str:
     """Return the text of a function; without it, results are found again only in this process."""
+    if isinstance(function, Script | Named):
+        return function.source
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

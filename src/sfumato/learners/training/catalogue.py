@@ -93,6 +93,7 @@ TABLE_MODELS = {
     "logistic": Model("logistic", "PrivateLogisticRegression"),
     "linear": Model("linear", None, "PrivateLinearRegression"),
     "forest": Model("forest", "PrivateRandomForest"),
+    "tree": Model("tree", "PrivateRandomForest", private={"trees": 1}, ordinary={"trees": 1}),
     "naive-bayes": Model("naive-bayes", "PrivateNaiveBayes"),
     "mlp": _network("mlp", {}, {}),  # the defaults of the estimators
 }

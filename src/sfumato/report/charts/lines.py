@@ -39,6 +39,14 @@ class Line:
     """Whether its points are data; those of a reference level are not."""
     band: Sequence[tuple[float, float, float]] = ()
     """The bounds of the line as an area: positions, each with its lower and its upper bound."""
+    joined: bool = True
+    """Whether the points are joined."""
+    bars: Sequence[tuple[float, float, float, float]] = ()
+    """The interval of each point: lowest and highest position, lowest and highest value."""
+    ringed: bool = False
+    """Whether the points are only ringed: they are those of other lines."""
+    tags: Sequence[str] = ()
+    """The number of each point, or one for all of them: what has the same number is highlighted together."""
 
     @property
     def known(self) -> list[tuple[float, float]]:
@@ -119,6 +127,8 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
     across = [at for line in lines for at, _ in line.known] or [1.0]
     heights = [height for line in lines for _, height in line.known] or [1.0]
     heights += [end for line in lines for _, *ends in line.band for end in ends if not y.log or end >= min(heights)]
+    across += [end for line in lines for *ends, _, _ in line.bars for end in ends]
+    heights += [end for line in lines for _, _, *ends in line.bars for end in ends]
     ticks = y.ticks(min(heights), max(heights))
     left = 10 + 8.2 * max(len(y.tick(tick)) for tick in ticks)
     right, top = SMALL - (14 if labels in ("below", "none") else 94), 12
@@ -209,6 +219,9 @@ def _area(line: Line, x_at: _Place, y_at: _Place, least: float) -> str:
 
 
 def _drawn(line: Line, x_at: _Place, y_at: _Place, x: Axis, y: Axis) -> str:
+    if line.ringed:
+        rings = {(x_at(at), y_at(height)) for at, height in line.known}
+        return "".join(_mark("ring", "c0", *place, line.label) for place in sorted(rings))
     colour, dashes, mark = _style(line.style)
     held, path, pen = set(line.known), "", "M"
     for at, height in line.points:
@@ -217,11 +230,30 @@ def _drawn(line: Line, x_at: _Place, y_at: _Place, x: Axis, y: Axis) -> str:
             continue
         path += f"{pen}{x_at(at):.1f} {y_at(height):.1f}"
         pen = "L"
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    tag = _tag(line.tags[0]) if len(line.tags) == 1 < len(line.points) else ""
+    drawn = f'<path d="{path}" class="{colour}" stroke-width="1.6"{dashed}{tag}/>' if line.joined else ""
+    if line.tags and not tag:
+        ends = [(x_at(a), x_at(b), y_at(c), y_at(d)) for a, b, c, d in line.bars]
+        for number, ((at, height), one) in enumerate(zip(line.known, line.tags, strict=True)):
+            there, title = (x_at(at), y_at(height)), f"{line.label}: {y.text(height)} at {x.text(at)}"
+            drawn += _interval(colour, *there, ends[number], one) if ends else ""
+            drawn += _mark(mark, colour, *there, title, _tag(one))
+        return drawn
     places = {(x_at(at), y_at(height)): f"{line.label}: {y.text(height)} at {x.text(at)}" for at, height in line.known}
     marked = _marked(list(places), line.style or 0) if line.marked else []
-    marks = "".join(_mark(mark, colour, *at, places[at]) for at in marked)
-    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return f'<path d="{path}" class="{colour}" stroke-width="1.6"{dashed}/>{marks}'
+    return drawn + "".join(_mark(mark, colour, *at, places[at], tag) for at in marked)
+
+
+def _tag(number: str) -> str:
+    return f' data-point="{escape(number)}"'
+
+
+def _interval(colour: str, x: float, y: float, ends: tuple[float, float, float, float], tag: str) -> str:
+    """Draw the interval of a point as a thin cross."""
+    left, right, low, high = ends
+    path = f"M{left:.1f} {y:.1f}H{right:.1f}M{x:.1f} {low:.1f}V{high:.1f}"
+    return f'<path d="{path}" class="{colour} interval" stroke-width=".8"{_tag(tag)}/>'
 
 
 def _marked(places: list[tuple[float, float]], style: int) -> list[tuple[float, float]]:
@@ -235,15 +267,17 @@ def _marked(places: list[tuple[float, float]], style: int) -> list[tuple[float, 
     return [places[min(bisect_left(lengths, one), len(places) - 1)] for one in wished]
 
 
-def _mark(mark: str, colour: str, x: float, y: float, title: str = "") -> str:
+def _mark(mark: str, colour: str, x: float, y: float, title: str = "", tag: str = "") -> str:
     shape = {
         "circle": f"M{x - 3.2:.1f} {y:.1f}a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
         "square": f"M{x - 3:.1f} {y - 3:.1f}h6v6h-6z",
         "triangle": f"M{x:.1f} {y - 4.4:.1f}l4.1 7.2h-8.2z",
         "diamond": f"M{x:.1f} {y - 4.2:.1f}l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
+        "ring": f"M{x - 7:.1f} {y:.1f}a7 7 0 1 0 14 0a7 7 0 1 0 -14 0z",
         "": "",
     }[mark]
-    return f'<path d="{shape}" class="{colour} full"><title>{escape(title)}</title></path>' if shape else ""
+    filled = "" if mark == "ring" else " full"
+    return f'<path d="{shape}" class="{colour}{filled}"{tag}><title>{escape(title)}</title></path>' if shape else ""
 
 
 def _heights(lines: Sequence[Line], x_at: _Place, y_at: _Place, text: Callable[[float], str], floor: float) -> str:
@@ -260,10 +294,11 @@ def _heights(lines: Sequence[Line], x_at: _Place, y_at: _Place, text: Callable[[
 
 def _key(line: Line, start: float, y: float) -> str:
     """Draw the legend entry of a line."""
-    colour, dashes, mark = _style(line.style)
+    colour, dashes, mark = ("c0", "", "ring") if line.ringed else _style(line.style)
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    stroke = f'<path d="M{start:.1f} {y:.1f}h28" class="{colour}" stroke-width="1.6"{dashed}/>' if line.joined else ""
     return (
-        f'<path d="M{start:.1f} {y:.1f}h28" class="{colour}" stroke-width="1.6"{dashed}/>'
+        f"{stroke}"
         f"{_mark(mark, colour, start + 14, y, line.label)}"
         f'<text x="{start + 34:.1f}" y="{y + 4:.1f}" style="text-anchor:start">{escape(line.label)}</text>'
     )

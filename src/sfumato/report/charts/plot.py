@@ -31,10 +31,13 @@ _BESIDE, _ABOVE = 15, 40  # letters in a line of a label beside a bar, and above
 Bar = tuple[float, str, str]  # length, text at the end, fill
 
 
-def bar_list(title: str, bars: Sequence[tuple[str, float, str]], *, full: float | None = None) -> Markup:
+def bar_list(
+    title: str, bars: Sequence[tuple[str, float, str]], *, full: float | None = None, tags: Sequence[str] = ()
+) -> Markup:
     """Draw horizontal bars, each a (label, length, text) tuple.
 
-    A bar of length `full`, by default the longest, takes the whole width. If `full` is given, a track shows it.
+    A bar of length `full`, by default the longest, takes the whole width. If `full` is given, a track shows it. The
+    `tags` are the numbers of the points that each bar is about.
 
     Examples
     --------
@@ -45,11 +48,12 @@ def bar_list(title: str, bars: Sequence[tuple[str, float, str]], *, full: float 
     longest = full or max((length for _, length, _ in bars), default=0) or 1
     track = f'<rect x="0" y="{{}}" width="{SMALL}" height="12" class="track"/>' if full else ""
     parts, top = [], 0
-    for label, length, text in bars:
+    for number, (label, length, text) in enumerate(bars):
         lines = broken(label, max(_ABOVE - len(text), _BESIDE), 3)
         below = top + 15 * len(lines) + 6
+        tag = f' data-point="{escape(tags[number])}"' if tags else ""
         parts.append(
-            f"<g>{_hover(f'{label}: {text}')}{_lines(lines, 0, top + 15, 15, 'start')}"
+            f"<g{tag}>{_hover(f'{label}: {text}')}{_lines(lines, 0, top + 15, 15, 'start')}"
             f'<text x="{SMALL}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
             f"{track.format(below)}"
             f'<rect x="0" y="{below}" width="{SMALL * max(length, 0) / longest:.1f}" height="12" class="safe"/></g>'

@@ -1,0 +1,86 @@
+"""One name for each kind of secure sum, and both halves of it: the coordinator's and a party's."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sfumato.errors import OptionError
+from sfumato.federation.channel import Handler
+from sfumato.federation.secure.ckks_sum import CkksSum, ckks_handlers
+from sfumato.federation.secure.masks import Roster
+from sfumato.federation.secure.sum import Contribute, MaskedSum, PlainSum, SecureSum, masked_handlers, plain_handlers
+from sfumato.federation.secure.threshold_sum import ThresholdSum, threshold_handlers
+
+__all__ = ["SECURE", "connect", "handlers_of", "sum_of"]
+
+SECURE = ("none", "masks", "threshold", "ckks")
+"""Sums in clear; by masks; by threshold encryption; by CKKS with one key holder."""
+
+
+def sum_of(secure: str, roster: Roster) -> SecureSum:
+    """Return the coordinator's half.
+
+    Examples
+    --------
+    >>> keys = {"a": bytes(32), "b": bytes([1] * 32)}
+    >>> type(sum_of("masks", Roster(bytes(32), keys, 2))).__name__
+    'MaskedSum'
+    """
+    if secure == "none":
+        return PlainSum(roster.threshold)
+    if secure == "masks":
+        return MaskedSum(roster)
+    if secure == "threshold":
+        return ThresholdSum(roster)
+    if secure == "ckks":
+        return CkksSum(roster)
+    raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
+
+
+def handlers_of(
+    secure: str, roster: Roster, name: str, identity: Ed25519PrivateKey, contribute: Contribute
+) -> dict[str, Handler]:
+    """Return a party's half, around the function that makes its vector."""
+    if secure == "none":
+        return plain_handlers(contribute)
+    if secure == "masks":
+        return masked_handlers(roster, name, identity, contribute)
+    if secure == "threshold":
+        return threshold_handlers(roster, name, identity, contribute)
+    if secure == "ckks":
+        return ckks_handlers(roster, name, identity, contribute)
+    raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
+
+
+def connect(
+    secure: str, contribute: Mapping[str, Contribute], *, threshold: int
+) -> tuple[dict[str, dict[str, Handler]], SecureSum]:
+    """Return the handlers of each party, and the sum, for parties in one process; keys and the run are fresh.
+
+    Parameters
+    ----------
+    secure : "none", "masks", "threshold" or "ckks"
+    contribute : what makes the vector of each party, by name
+    threshold : how many parties must take part
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sfumato.federation.channel import InProcess, Party
+    >>> values = {"east": 2, "north": 3, "south": 4}
+    >>> parts = {name: lambda _, one=one: (np.array([one], np.uint32), {}) for name, one in values.items()}
+    >>> handlers, sums = connect("masks", parts, threshold=2)
+    >>> channel = InProcess([Party(name, one) for name, one in handlers.items()])
+    >>> sums.total(channel, 1, dict.fromkeys(values, {})).total.tolist()
+    [9]
+    """
+    if secure == "none":  # also for a single party, and without any threshold
+        return {name: plain_handlers(one) for name, one in contribute.items()}, PlainSum(threshold)
+    keys = {name: Ed25519PrivateKey.generate() for name in contribute}
+    public = {name: one.public_key().public_bytes_raw() for name, one in keys.items()}
+    roster = Roster(secrets.token_bytes(32), public, threshold)
+    handlers = {name: handlers_of(secure, roster, name, keys[name], one) for name, one in contribute.items()}
+    return handlers, sum_of(secure, roster)

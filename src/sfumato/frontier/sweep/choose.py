@@ -1,0 +1,207 @@
+"""Choose a protection: the limits that it must keep, the choice with its reason in words, and the commands to run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.frontier.sweep.grid import Candidate
+from sfumato.frontier.sweep.point import CONFIDENCE, Point
+
+__all__ = ["Limits", "Recommendation", "measuring_command", "recommend", "release_command"]
+
+_TRAINED = {"forest": "forest", "tree": "tree", "mlp": "mlp", "boosting": "additive"}
+"""The private model of `sfumato train` for each model that is compared."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a protection must keep; None if anything will do.
+
+    Attributes
+    ----------
+    max_risk : the largest risk of re-identification
+    max_advantage : the largest advantage of a membership attack
+    min_accuracy : the least accuracy of the model
+    """
+
+    max_risk: float | None = None
+    max_advantage: float | None = None
+    min_accuracy: float | None = None
+
+    def broken_by(self, point: Point, among: int = 1) -> list[str]:
+        """Say which limits a point may break when it is measured again with as many fresh seeds.
+
+        The limits hold together, and for all of the points ``among`` which one is chosen, with 95 % confidence: the
+        chance of an error is shared (Bonferroni).
+        """
+        asked = (
+            ("re_identification", self.max_risk, 1, "the re-identification risk"),
+            ("membership_advantage", self.max_advantage, 1, "the membership advantage"),
+            ("accuracy", self.min_accuracy, -1, "the accuracy"),
+        )
+        tail = (1 - CONFIDENCE) / max(among * sum(limit is not None for _, limit, *_ in asked), 1)
+        broken = []
+        for name, limit, sign, words in asked:
+            if limit is None:
+                continue
+            figure = point.figure(name)
+            if figure is None:
+                broken.append(f"{words} was not measured")
+                continue
+            end = figure.mean + sign * figure.reach(fresh=len(figure.values), tail=tail)
+            if name == "re_identification" and (k := point.candidate.number("k")):
+                end = min(end, 1 / k)  # it is guaranteed
+            if sign * (end - limit) > 1e-12:
+                broken.append(f"{words} may be {end:.3f}, and the limit is {limit:g}")
+        return broken
+
+    def risks_only(self) -> Limits:
+        """Return the limits of risks alone."""
+        return Limits(self.max_risk, self.max_advantage)
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the limits as plain values."""
+        return {
+            "max_risk": self.max_risk,
+            "max_advantage": self.max_advantage,
+            "min_accuracy": self.min_accuracy,
+        }
+
+    def __str__(self) -> str:
+        words = {
+            "max_risk": "a re-identification risk of at most",
+            "max_advantage": "a membership advantage of at most",
+        }
+        words["min_accuracy"] = "an accuracy of at least"
+        given = [f"{words[name]} {value:g}" for name, value in self.to_dict().items() if value is not None]
+        return " and ".join(filter(None, (", ".join(given[:-1]), *given[-1:])))
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The protection to take; its reason in words, and the command that makes the release.
+
+    Attributes
+    ----------
+    point : the recommended point; None if none keeps the limits
+    reason : in a few sentences
+    command : makes the release; empty if there is none to make
+    limits : what was asked for
+    """
+
+    point: Point | None
+    reason: str
+    command: str
+    limits: Limits
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recommendation as plain values."""
+        left_out = ("seconds", "roc", "measurements")
+        named = self.point and {key: value for key, value in self.point.to_dict().items() if key not in left_out}
+        return {**(named or {}), "reason": self.reason, "command": self.command, "limits": self.limits.to_dict()}
+
+
+def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) -> Recommendation:
+    """Return the most accurate point that keeps the limits; without limits, raw data are not recommended."""
+    asked = limits if limits != Limits() else Limits(max_risk=0.2, max_advantage=0.1)
+    among = max(data.get("considered", 0), len(points))
+    able = [point for point in points if "accuracy" in point.utility and not asked.broken_by(point, among)]
+    if not able:
+        return Recommendation(None, _nearest(points, asked, among), "", asked)
+    best = max(able, key=lambda point: (point.utility["accuracy"].mean, point.candidate.strength))
+    reason = _reason(best, points, asked, len(able), among)
+    rows = [point for point in able if point.candidate.publishes_rows]
+    if rows and not best.candidate.publishes_rows:
+        other = max(rows, key=lambda point: point.utility["accuracy"].mean)
+        reason += f" If rows must be released: {other.name}, {other.utility['accuracy'].mean:.1%}."
+    return Recommendation(best, reason, release_command(best.candidate, data), asked)
+
+
+def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, among: int) -> str:
+    accuracy = best.utility["accuracy"]
+    least = accuracy.mean - accuracy.reach(tail=(1 - CONFIDENCE) / among)
+    kept = (
+        f"{able} of {among} protections keep {limits}"
+        if able > 1
+        else f"Of {among} protections, it alone keeps {limits}"
+    )
+    said = [
+        f"{kept}, also if they are measured again (with {CONFIDENCE:.0%} confidence for all of them together).",
+        f"{best.name} is the most accurate of these: its model is right about {accuracy.mean:.1%} of other "
+        f"people (at least {least:.1%})",
+    ]
+    raw = next((point.utility["accuracy"].mean for point in points if point.candidate.name == "raw"), None)
+    said[-1] += "." if raw is None or best.candidate.name == "raw" else f"; without protection, {raw:.1%}."
+    if (risk := best.risk.get("re_identification")) is not None:
+        said.append(f"The risk to be re-identified is {risk.mean:.3f}.")
+    if (gain := best.risk.get("membership_advantage")) is not None:
+        said.append(f"The strongest attack on membership gains {max(gain.mean, 0):.3f} over guessing.")
+    return " ".join(said)
+
+
+def _nearest(points: Sequence[Point], limits: Limits, among: int) -> str:
+    """Say why no protection keeps the limits."""
+    if not points:
+        return "No protection could be measured."
+    closest = min(points, key=lambda point: len(limits.broken_by(point, among)))
+    broken = "; ".join(limits.broken_by(closest, among)) or "its accuracy was not measured"
+    return f"No protection keeps the limits. Closest is {closest.name}: {broken}."
+
+
+def release_command(candidate: Candidate, data: Mapping[str, Any], out: str | None = None) -> str:
+    """Return the command that makes the release from all rows; empty for raw data."""
+    name, given, out = str(data["name"]), dict(candidate.parameters), out or folder_of(candidate)
+    if candidate.name == "raw":
+        return ""
+    target = ["--target", str(data["target"])]
+    kinds, reading = _roles(data, "numbers", "categories"), list(data.get("reading", ()))
+    if candidate.name == "dp":
+        model = ["--model", _TRAINED[data["models"][0]]]
+        roles = _roles(data, "identifiers")
+        return _line("train", name, *model, *target, *roles, *kinds, *reading, *_flags(given), "-o", out)
+    if candidate.name == "synthetic":
+        rows = ["-n", str(data.get("rows", 1000))]
+        roles = _roles(data, "identifiers", "keep")
+        return _line("synthesize", name, *target, *roles, *kinds, *reading, *_flags(given), *rows, "-o", out)
+    if not candidate.publishes_rows:
+        anonymous, private = (Candidate(*part) for part in candidate.parts)
+        made = {**data, "name": f"{folder_of(anonymous)}/table.csv", "identifiers": (), "reading": ()}
+        return f"{release_command(anonymous, data)} --format csv && {release_command(private, made, out)}"
+    roles = _roles(data, "qi", "sensitive", "identifiers", "keep")
+    roles += target if candidate.name == "guided" else []
+    return _line("anonymize", name, *roles, *reading, "--method", candidate.name, *_flags(given), "-o", out)
+
+
+def measuring_command(candidate: Candidate, data: Mapping[str, Any]) -> str:
+    """Return the command that measures a protection again, with the same seeds."""
+    seeds = list(data.get("seeds", (0,)))
+    options = [
+        "--target",
+        str(data["target"]),
+        *data.get("reading", ()),
+        *_roles(data, "qi", "sensitive", "identifiers", "keep"),
+    ]
+    options += ["--protect", str(candidate), "--model", ",".join(data["models"])]
+    options += ["--attacks", ",".join(data["attacks"])] if data.get("attacks") else []
+    options += [part for one in data.get("analyses", ()) for part in ("--analysis", one)]
+    return _line("explore", str(data["name"]), *options, "--seeds", str(len(seeds)), "--seed", str(seeds[0]))
+
+
+def folder_of(candidate: Candidate) -> str:
+    """Return the name of the folder that the command writes to."""
+    return str(candidate).replace(":", "-").replace("=", "").replace(",", "-").replace("+", "-")
+
+
+def _roles(data: Mapping[str, Any], *roles: str) -> list[str]:
+    return [part for role in roles if (names := data.get(role)) for part in (f"--{role}", ",".join(names))]
+
+
+def _flags(options: Mapping[str, str]) -> list[str]:
+    return [part for key, value in options.items() for part in (f"--{key.replace('_', '-')}", value)]
+
+
+def _line(*words: str) -> str:
+    return shlex.join(["sfumato", *words])

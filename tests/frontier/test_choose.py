@@ -1,0 +1,139 @@
+"""The choice of a protection: limits that hold for all points together, reasons in words, and commands that work."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sfumato as sf
+from sfumato.frontier.sweep.choose import Limits, measuring_command, recommend, release_command
+from sfumato.frontier.sweep.grid import Candidate, candidates_of
+from sfumato.frontier.sweep.point import Figure, Point, with_common_spread
+from tests.frontier.example import example
+from tests.frontier.test_explore import people
+
+DATA = {"name": "people.csv", "target": "ill", "qi": ["age"], "models": ["tree"], "rows": 400, "attacks": ["loss"]}
+DATA |= {"numbers": ["age"], "categories": ["smokes", "ill"], "seeds": [3, 4]}
+
+
+def noisy(truth: float, points: int, seed: int) -> list[Point]:
+    """Return points that all have the same advantage, measured with three seeds."""
+    rng = np.random.default_rng(seed)
+
+    def figure() -> Figure:
+        return Figure(tuple(rng.normal(truth, 0.01, 3).tolist()))
+
+    known = {"accuracy": Figure((0.8, 0.8, 0.8))}
+    return [
+        Point(Candidate("dp", (("epsilon", f"{n}"),)), {"membership_advantage": figure()}, known, 1.0)
+        for n in range(1, points + 1)
+    ]
+
+
+def test_the_best_of_many_points_keeps_a_limit_as_surely_as_a_single_one() -> None:
+    limits, trials = Limits(max_advantage=0.05), 100
+    wrong = naive = 0
+    for seed in range(trials):
+        points = with_common_spread(noisy(0.0501, 30, seed))
+        wrong += recommend(points, {"models": ["forest"], **DATA}, limits).point is not None
+        naive += any(not limits.broken_by(point) for point in points)
+    assert wrong / trials <= 0.05  # the seeds are fixed
+    assert naive / trials > 0.1  # each of thirty has its own chance
+
+
+def test_what_was_left_out_by_bisection_counts_too() -> None:
+    points = with_common_spread(noisy(0.02, 4, 0))
+    few, many = (recommend(points, {**DATA, "considered": n}, Limits(max_advantage=0.047)) for n in (4, 100_000))
+    assert few.point is not None
+    assert many.point is None
+
+
+def test_seeds_of_one_kind_of_protection_tell_their_spread_together() -> None:
+    points = noisy(0.02, 10, 1)
+    alone, together = points[0].risk["membership_advantage"], with_common_spread(points)[0].risk["membership_advantage"]
+    assert together.common is not None
+    assert together.common[1] == 20
+    assert together.reach(tail=0.001) < alone.reach(tail=0.001)
+    wild = Figure((0.0, 0.5, 1.0), common=(0.01, 20))
+    assert wild.reach() > 0.5  # one that spreads more counts alone
+
+
+def test_the_reason_says_how_many_keep_the_limits_and_what_it_costs() -> None:
+    reason = example().recommended.reason
+    assert (
+        "protections keep a re-identification risk of at most 0.09 and a membership advantage of at most 0.05" in reason
+    )
+    assert "without protection, 85." in reason
+    assert "(at least 8" in reason
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    people().write_csv(tmp_path / "people.csv")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mondrian:k=20", "lattice:k=10", "guided:k=20", "dp:epsilon=5", "synthetic:epsilon=5", "guided:k=20+dp:epsilon=5"],
+)
+def test_the_command_makes_the_release_and_it_verifies(text: str, folder: Path, sfumato: Any) -> None:
+    (candidate,) = candidates_of([text])
+    command = release_command(candidate, DATA)
+    for part in command.split(" && "):
+        words = part.split(" ")
+        ran = sfumato(*words[1:])
+        assert ran.code == 0, ran.err
+    made = Path(words[words.index("-o") + 1])
+    releases = [one.parent for one in made.rglob("certificate.json")]
+    assert len(releases) == 1
+    assert sf.verify(releases[0]).ok
+    assert made.name == text.replace(":", "-").replace("=", "").replace("+", "-")
+
+
+def test_a_recommended_command_names_the_private_model_that_was_measured() -> None:
+    made = {
+        model: release_command(Candidate("dp", (("epsilon", "1"),)), {**DATA, "models": [model]})
+        for model in ("forest", "tree", "mlp", "boosting")
+    }
+    assert [command.split("--model ")[1].split()[0] for command in made.values()] == [
+        "forest",
+        "tree",
+        "mlp",
+        "additive",
+    ]
+
+
+def test_names_with_blanks_and_quotes_stay_one_word() -> None:
+    hostile = {**DATA, "name": "my people's.csv", "qi": ["age; rm -rf /"]}
+    for command in (
+        release_command(Candidate("mondrian", (("k", "5"),)), hostile),
+        measuring_command(Candidate("raw"), hostile),
+    ):
+        words = subprocess.run(
+            ["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        assert "my people's.csv" in words
+        assert "age; rm -rf /" in words
+
+
+def test_markdown_escapes_what_would_be_markup() -> None:
+    found = example(name="<script>alert(1)</script>|*x*.csv")
+    text = found.to_markdown()
+    assert "<script>" not in text.split("```")[2]
+    assert text.startswith(f"# Which protection: {found.best.replace('_', '-')}")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == len(found.points) + 2
+    assert len({line.count("|") for line in rows}) == 1
+
+
+def test_frames_have_a_row_per_point() -> None:
+    found = example()
+    frame = found.to_frame()
+    assert frame["name"].to_list() == [point.name for point in found.points]
+    assert (frame["accuracy_low"] < frame["accuracy_high"]).all()
