@@ -204,3 +204,64 @@ def test_records_of_unknown_classes_are_left_out():
     coding = holdings_of(rows(30), target="ill", schema=SCHEMA, clients=2).coding
     inputs, targets = coding.samples(table)
     assert len(inputs) == len(targets) == 30
+
+
+@pytest.mark.parametrize("level", PRIVATE)
+def test_a_training_goes_on_after_a_crash_and_pays_for_no_round_twice(level, tmp_path):
+    class Crash(Exception):
+        pass
+
+    def crash(done):
+        raise Crash
+
+    asked = {"rounds": 3, "level": level, "epsilon": PRIVATE[level], "folder": tmp_path / "run"}
+    with pytest.raises(Crash):
+        trained(progress=crash, **asked)
+    path = tmp_path / "run" / "ledgers" / "holder-0001.ledger"
+
+    def charges():
+        return sum(one["kind"] == "charge" for one in sf.Ledger(path).history())
+
+    numbers, once = [], charges()
+    release = trained(progress=lambda done: numbers.append(done.round), **asked)
+    assert numbers == [2, 3]
+    assert [one.round for one in release.outcome.rounds] == [1, 2, 3]
+    assert charges() == 3 * once
+    book = sf.Ledger(path)
+    assert book.spent.epsilon < PRIVATE[level]
+
+
+def test_a_holder_with_another_schema_is_refused_before_anybody_trains():
+    from sfumato.federation.holder import TrainingHolder
+    from sfumato.federation.plan import FederationPlan
+
+    plan = FederationPlan(model="logistic", inputs=(22,), classes=2, coding="ours")
+    other = FederationPlan(**{**plan.to_dict(), "coding": "theirs"})
+    holder = TrainingHolder("north", other, np.zeros((5, 22)), np.zeros(5, int), parties=3)
+    with pytest.raises(ProtocolError, match="'north' has another schema"):
+        holder.describe({"plan": plan.to_dict()})
+
+
+def test_an_agreement_that_was_changed_is_refused(tmp_path):
+    from sfumato.federation.flower.keys import make_identity
+    from sfumato.federation.flower.training import agreement, make_party, planned, read_agreement
+
+    plain = planned(rows(30), ["north", "south"], target="ill", schema=SCHEMA, rounds=2)
+    from sfumato.federation.coding import Coding
+    from sfumato.federation.plan import FederationPlan
+
+    keys = {name: make_identity(tmp_path / name) for name in ("north", "south")}
+    agreed = agreement(FederationPlan.from_dict(plain["plan"]), Coding.from_dict(plain["coding"]), "masks", keys)
+    rows(40).write_csv(tmp_path / "north.csv")
+    party = make_party("north", tmp_path / "north", federation=agreed, data=str(tmp_path / "north.csv"))
+    assert party.answer({"kind": "train/describe", "plan": plain["plan"]}) == {"rows": 40}
+    with pytest.raises(InputError, match="'east' is not in the agreement"):
+        make_party("east", tmp_path / "north", federation=agreed, data=str(tmp_path / "north.csv"))
+    rows(40).drop("age").write_csv(tmp_path / "other.csv")
+    with pytest.raises(ColumnError, match="no column 'age'"):
+        make_party("north", tmp_path / "north", federation=agreed, data=str(tmp_path / "other.csv"))
+    agreed["coding"]["classes"] = ["no", "perhaps"]
+    with pytest.raises(InputError, match="another schema than its plan"):
+        read_agreement(agreed)
+    with pytest.raises(InputError, match="missing or damaged"):
+        read_agreement(tmp_path / "nothing.json")

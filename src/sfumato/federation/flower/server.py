@@ -67,8 +67,8 @@ def coordinate(
         (home / "known").write_text("\n".join(keys.digest_of(one) for one in parties.values()), encoding="ascii")
         link = _start_server(stack, folder, home, own, port, local, seconds)
         server, path = stack.enter_context(frames.listen())
-        nodes = _register(home, folder, local, parties, control_secret)
-        _run(home, path, control_secret)
+        nodes = _register(home, folder, local, parties, control_secret, seconds)
+        _run(home, path, control_secret, seconds)
         server.settimeout(1.0)
         yield FlowerChannel(stack.enter_context(_accept(server, link, folder / "superlink.log", seconds)), nodes)
 
@@ -97,15 +97,17 @@ def _write_secret(path: Path, secret: bytes) -> None:
         file.write(secret)
 
 
-def _register(home: Path, folder: Path, local: str, parties: Mapping[str, Path], secret: str) -> dict[str, int]:
+def _register(
+    home: Path, folder: Path, local: str, parties: Mapping[str, Path], secret: str, seconds: float
+) -> dict[str, int]:
     lines = ["[superlink]", 'default = "here"', "[superlink.here]", f'address = "{local}"']
     (home / "config.toml").write_text("\n".join([*lines, f'root-certificates = "{folder / "ca.pem"}"', ""]))
     orders = [["supernode", "register", str(one.absolute()), "here", "--name", name] for name, one in parties.items()]
-    reports = control(orders, home, secret) if orders else []
+    reports = control(orders, home, secret, timeout=seconds) if orders else []
     return {name: int(str(one["node-id"])) for name, one in zip(parties, reports, strict=True)}
 
 
-def _run(home: Path, path: Path, secret: str) -> None:
+def _run(home: Path, path: Path, secret: str, seconds: float) -> None:
     app = home / "app"
     (app / "sfumato_relay").mkdir(parents=True)
     source = resources.files("sfumato.federation.flower")
@@ -115,7 +117,7 @@ def _run(home: Path, path: Path, secret: str) -> None:
         (app / "sfumato_relay" / f"{one}.py").write_text(
             f"from sfumato.federation.flower.relay import {one}\n\napp = {one}\n"
         )
-    control([["run", str(app), "here", "--run-config", f'socket="{path}"']], home, secret)
+    control([["run", str(app), "here", "--run-config", f'socket="{path}"']], home, secret, timeout=seconds)
 
 
 @contextlib.contextmanager
