@@ -55,6 +55,8 @@ LONGEST = (
     "tests/budget/test_query.py",
     "tests/contracts/test_engines.py",
     "tests/report/test_browser.py",
+    "tests/studio/test_browser.py",
+    "tests/studio/test_pages.py",
     "tests/contracts/test_learners.py",
     "tests/cli/test_train.py",
     "tests/cli/test_release.py",

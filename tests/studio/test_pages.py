@@ -59,6 +59,8 @@ def test_a_wrong_setting_is_refused_with_a_sentence_and_changes_nothing(
     wrong = (
         ("columns", {"role-0": "king"}),
         ("columns", {**COLUMNS, "role-0": "target", "role-1": "target"}),
+        ("columns", {**COLUMNS, "public-1": "90..17"}),
+        ("columns", {**COLUMNS, "public-1": "many"}),
         ("guarantees", {"k": "ten"}),
         ("guarantees", {"k": "1"}),
         ("guarantees", {"k": "nan"}),
@@ -131,6 +133,8 @@ def test_no_page_shows_a_row_or_a_rare_value_until_the_owner_asks(browser: Brows
     assert "Rare-Town" in browser.get(f"{place}/hierarchies").text
     browser.post(f"{place}/do/preview")
     assert "Rare-Town" not in browser.get(f"{place}/columns").text
+    browser.post(f"{place}/do/undo")  # brings no row back
+    assert "Rare-Town" not in browser.get(f"{place}/columns").text + browser.get(f"{place}/hierarchies").text
     project = project_of(tmp_path / "work")
     assert not list(project.folder.glob("jobs/*-preview/result.json"))
 

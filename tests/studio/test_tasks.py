@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,36 @@ def test_the_shown_command_and_program_make_the_same_release(
             again = sf.load(other)
             assert again.assessment.rows_by_class_size == ours.assessment.rows_by_class_size
             assert again.guarantees == ours.guarantees
+
+
+def test_the_tasks_of_an_engineer_are_charged_to_the_ledger(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "adult.csv"
+    frame = sf.datasets.adult("test").frame.head(500).select("age", "sex", "income")
+    frame.write_csv(path)
+    columns = {
+        "age": {"role": "quasi", "kind": "number", "bounds": [17.0, 90.0]},
+        "sex": {"role": "quasi", "kind": "category", "domain": ["Female", "Male"]},
+        "income": {"role": "target", "kind": "category", "domain": ["<=50K", ">50K"]},
+    }
+    spent, known = [], []
+    for number, kind in enumerate(("budget", "train", "synthesize", "budget")):
+        own = folder.parent / f"{number:04d}-{kind}"
+        own.mkdir()
+        options = {} if number == 3 else OPTIONS[kind]
+        if kind == "budget" and options:
+            options = {"grant": {"epsilon": 20.0, "delta": 1e-5, "note": "approved"}}
+        plain = {"kind": kind, "name": "adult", "source": {"path": str(path)}, "options": options}
+        one = task_of({**plain, "schema": {} if kind == "budget" else {"columns": columns}})
+        result = one.run(own, lambda share, **more: known.append(more.get("points")))
+        json.dumps(result, allow_nan=False)
+        if kind == "budget":
+            assert result["granted"]
+            spent.append(result["spent"]["epsilon"])
+        else:
+            assert result["charged"]
+    assert spent[0] == 0
+    assert 1.5 < spent[1] <= 2.5  # epsilon 0.5, 1 and 1; together they cost less than their sum
+    assert [[epsilon for epsilon, _ in points] for points in known if points][:2] == [[0.5], [0.5, 1.0]]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from sfumato.studio.steps import (
     columns_of,
     number_in,
     numbers_in,
+    schema_of,
     target_of,
     with_target,
 )
@@ -30,10 +31,19 @@ METHODS = {"tree": "the default", "aim": "best for few columns; slow", "independ
 _EPSILONS = {"least": 0.001, "most": 100.0}
 
 
-class _Train(Step):
+class _Private(Step):
+    """A step whose work is charged: only what is declared to be public is known of the table before."""
+
+    path = "engineer"
+
+    def schema(self, project: Project) -> dict[str, Any]:
+        return schema_of(project, public=True)
+
+
+class _Train(_Private):
     """Models at several epsilons."""
 
-    name, title, path, kind = "train", "Train", "engineer", "train"
+    name, title, kind = "train", "Train", "train"
 
     def read(self, project: Project, form: Form) -> tuple[str, dict[str, Any]]:
         asked = {
@@ -64,10 +74,10 @@ def chart_of(job: Job | None) -> Any:
     return line_chart("Accuracy by epsilon", [line], Axis("epsilon", log=True), Axis(text=percent)) if points else None
 
 
-class _Synthesize(Step):
+class _Synthesize(_Private):
     """Synthetic rows at several epsilons."""
 
-    name, title, path, kind = "synthesize", "Synthesize", "engineer", "synthesize"
+    name, title, kind = "synthesize", "Synthesize", "synthesize"
 
     def read(self, project: Project, form: Form) -> tuple[str, dict[str, Any]]:
         asked = {

@@ -23,6 +23,7 @@ __all__ = [
     "columns_of",
     "number_in",
     "numbers_in",
+    "public_in",
     "schema_of",
     "target_of",
     "with_target",
@@ -102,17 +103,38 @@ def columns_of(project: Project) -> list[dict[str, Any]]:
             "proposed": one["role"],
             "role": roles.get(one["name"], one["role"]),
             "kind": kinds.get(one["name"], one["kind"]),
+            "public": _public_text(state.get("public", {}).get(one["name"], {})),
         }
         for one in found
     ]
 
 
-def schema_of(project: Project) -> dict[str, Any]:
-    """Return the schema as plain values, with roles, kinds and hierarchies."""
-    hierarchies = project.state.get("hierarchies", {})
+def _public_text(declared: Mapping[str, Any]) -> str:
+    bounds, domain = declared.get("bounds"), declared.get("domain", [])
+    return ", ".join(domain) if bounds is None else f"{bounds[0]:g}..{bounds[1]:g}"
+
+
+def public_in(form: Form, name: str, kind: str) -> dict[str, Any]:
+    """Return the bounds or the values that a field declares to be public: ``0..120``, or ``yes, no``."""
+    text = str(form.get(name) or "").strip()
+    if not text:
+        return {}
+    if kind != Kind.NUMBER:
+        return {"domain": list(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))}
+    low, dots, high = text.partition("..")
+    bounds = [_number(one.strip(), "a public bound", -1e15, 1e15, False) for one in (low, high)] if dots else []
+    if len(bounds) != 2 or bounds[0] > bounds[1]:
+        raise OptionError(f"public bounds must be two numbers in order, got '{text[:40]}'", hint="for example 0..120")
+    return {"bounds": bounds}
+
+
+def schema_of(project: Project, *, public: bool = False) -> dict[str, Any]:
+    """Return the schema as plain values, with roles, kinds and hierarchies, or with what is declared to be public."""
+    hierarchies = {} if public else project.state.get("hierarchies", {})
+    declared = project.state.get("public", {}) if public else {}
     columns = {}
     for one in columns_of(project):
-        plain = {"role": one["role"], "kind": one["kind"]}
+        plain = {"role": one["role"], "kind": one["kind"], **declared.get(one["name"], {})}
         if one["name"] in hierarchies and one["role"] == Role.QUASI:
             plain["hierarchy"] = hierarchies[one["name"]]
         columns[one["name"]] = plain

@@ -22,6 +22,7 @@ from sfumato.studio.steps import (
     choice_in,
     columns_of,
     number_in,
+    public_in,
     target_of,
     with_target,
 )
@@ -63,13 +64,15 @@ class _Columns(Step):
 
     def read(self, project: Project, form: Form) -> tuple[str, dict[str, Any]]:
         columns = columns_of(project)
-        roles, kinds = {}, {}
+        roles, kinds, public = {}, {}, {}
         for at, one in enumerate(columns):
             roles[one["name"]] = choice_in(form, f"role-{at}", "a role", ROLES)
-            kinds[one["name"]] = choice_in(form, f"kind-{at}", "a kind", KINDS)
+            kinds[one["name"]] = kind = choice_in(form, f"kind-{at}", "a kind", KINDS)
+            if declared := public_in(form, f"public-{at}", kind):
+                public[one["name"]] = declared
         if list(roles.values()).count("target") > 1:
             raise OptionError("a table has at most one target", hint="give the other one another role")
-        return "the roles", {"roles": roles, "kinds": kinds}
+        return "the roles", {"roles": roles, "kinds": kinds, "public": public}
 
     def options(self, project: Project) -> dict[str, Any]:
         return {}
@@ -78,7 +81,7 @@ class _Columns(Step):
         return {}
 
     def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
-        preview = jobs.latest(project, "preview") if project.state.get("preview") else None
+        preview = jobs.latest(project, "preview") if project.preview else None
         return {"columns": columns_of(project), "roles": ROLES, "kinds": KINDS, "preview": preview}
 
 
@@ -170,7 +173,7 @@ def _values_of(project: Project) -> dict[str, Any]:
 def _listed(project: Project, values: dict[str, Any] | None) -> list[list[str]]:
     """Return the paths of the values, without labels of few rows, unless the owner sees rows anyway."""
     every = [] if values is None else values["listed"]
-    if project.state.get("preview"):
+    if project.preview:
         return [one[:-1] for one in every]
     rows: Counter[tuple[int, str]] = Counter()
     for *path, count in every:
