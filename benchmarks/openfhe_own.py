@@ -26,7 +26,10 @@ def run(library: Any, parties: int, size: int) -> tuple[float, int, bool]:
     for feature in ("PKE", "KEYSWITCH", "LEVELEDSHE", "ADVANCEDSHE", "MULTIPARTY"):
         context.Enable(getattr(library.PKESchemeFeature, feature))
     vectors = [[random.getrandbits(32) for _ in range(size)] for _ in range(parties)]
-    write = lambda one: library.Serialize(one, library.BINARY)  # noqa: E731
+
+    def write(one: Any) -> bytes:
+        return bytes(library.Serialize(one, library.BINARY))
+
     began = time.process_time()
     pairs = [context.KeyGen()]
     for _ in range(parties - 1):
@@ -43,8 +46,8 @@ def run(library: Any, parties: int, size: int) -> tuple[float, int, bool]:
         sent += sum(map(len, parts))
         ciphertexts.append(parts)
     found: list[int] = []
-    for ones in zip(*ciphertexts, strict=True):
-        read = [library.DeserializeCiphertextString(one, library.BINARY) for one in ones]
+    for column in zip(*ciphertexts, strict=True):
+        read = [library.DeserializeCiphertextString(one, library.BINARY) for one in column]
         total = read[0]
         for one in read[1:]:
             total = context.EvalAdd(total, one)

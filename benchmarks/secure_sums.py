@@ -9,6 +9,7 @@ receives; and the ratio to the peer's. Needs TenSEAL, and SFUMATO_OPENFHE_PYTHON
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import statistics
 import subprocess
@@ -72,8 +73,7 @@ def plain_openfhe(parties: int, size: int) -> Callable[[], tuple[float, int, int
 
 
 def plain_tenseal(parties: int, size: int) -> Callable[[], tuple[float, int, int]]:
-    import tenseal
-
+    tenseal: Any = importlib.import_module("tenseal")
     vectors = np.random.default_rng(0).integers(0, 2**32, (parties, size)).astype(float)
 
     def once() -> tuple[float, int, int]:

@@ -148,6 +148,7 @@ def test_rows_with_a_missing_value_are_left_out():
 def test_values_outside_what_is_declared_are_refused_by_number_never_by_value():
     for frame, word in (
         (pl.DataFrame({"age": [10.0, 130.5, -1.0]}), r"2 value\(s\) of column 'age' are outside its bounds 0 to 120"),
+        (pl.DataFrame({"age": ["10", "130a", None]}), r"1 value\(s\) of column 'age' are not numbers"),
         (pl.DataFrame({"sex": ["f", "zebra"]}), r"1 value\(s\) of column 'sex' are not in its public domain"),
     ):
         analysis = Moments(("age",)) if "age" in frame.columns else CrossTable(("sex",))

@@ -83,7 +83,11 @@ def read_columns(
             raise ColumnError(f"the table lacks the column '{name}'")
     matrix = np.empty((frame.height, len(numbers)))
     for at, unit in enumerate(units_of(schema, numbers)):
-        matrix[:, at] = frame[unit.name].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+        read = frame[unit.name].cast(pl.Float64, strict=False)
+        wrong = read.null_count() - frame[unit.name].null_count()
+        if wrong and not private:
+            raise SchemaError(f"{wrong} value(s) of column '{unit.name}' are not numbers")
+        matrix[:, at] = read.fill_null(np.nan).to_numpy()
         matrix[:, at] = (matrix[:, at] - unit.middle) / unit.half
         outside = int((np.abs(matrix[:, at]) > 1 + 1e-12).sum())
         if outside and not private:
