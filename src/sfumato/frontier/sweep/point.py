@@ -6,11 +6,12 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
 
+from sfumato._repr import Discreet
 from sfumato.frontier.sweep.grid import Candidate
 
 __all__ = ["CONFIDENCE", "Figure", "Point", "pareto_set", "with_common_spread"]
@@ -68,8 +69,8 @@ class Figure:
         return {"mean": self.mean, "spread": self.spread, "ci": ends, "values": list(self.values)}
 
 
-@dataclass(frozen=True)
-class Point:
+@dataclass(frozen=True, repr=False)
+class Point(Discreet):
     """A protection with its parameters, and what was measured of it.
 
     Attributes
@@ -80,6 +81,8 @@ class Point:
     roc : the strongest membership attack: its true positive rate at false positive rates, the mean over the seeds
     keys : the names of the stored measurements, one per seed; none without a folder
     """
+
+    _repr_fields: ClassVar[tuple[str, ...]] = ("name", "seconds")
 
     candidate: Candidate
     risk: Mapping[str, Figure]
