@@ -25,7 +25,7 @@ import sfumato as sf
 from sfumato.federation import FederationPlan, InProcess, Party, PlainSum, plain_handlers, simulate
 from sfumato.federation.client_noise import ClientNoise
 from sfumato.federation.holder import TrainingHolder
-from sfumato.federation.rounds import run_rounds
+from sfumato.federation.rounds import Share, run_rounds
 from sfumato.federation.simulation import Federated
 
 Samples = tuple[np.ndarray, np.ndarray]
@@ -92,7 +92,7 @@ def choose_for_xrays() -> Iterator[dict[str, Any]]:
         parts = [shifted(part, copies, 0) for part in dealt(train, clients, 0)]
         found = simulate(plan, parts, test=validation, secure="none")
         facts = {"learning_rate": rate, "epochs": epochs, "momentum": momentum, "copies": copies}
-        losses = [round(one.loss, 4) for one in found.rounds]
+        losses = [round(one.loss, 4) for one in found.rounds if one.loss is not None]
         yield {"set": "xrays", "stage": "choose", "clients": clients, **facts, "losses": losses}
 
 
@@ -163,8 +163,8 @@ def private(level: str, train: Samples, epsilon: float, seed: int, **more: Any) 
         Party(name, {**plain_handlers(one.contribute), "train/describe": one.describe}) for name, one in those.items()
     ]
     state = run_rounds(plan, InProcess(parties), PlainSum(clients))
-    spent = ClientNoise.of(plan, clients, len(state.weights)).epsilon
-    return Federated(plan, state.weights, tuple(state.rounds), dict.fromkeys(those, spent))
+    shared = Share(events=ClientNoise.of(plan, clients, len(state.weights)).events)
+    return Federated(plan, state.weights, tuple(state.rounds), dict.fromkeys(those, shared))
 
 
 def scored(found: Federated, given: Samples) -> dict[str, float]:

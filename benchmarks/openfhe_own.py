@@ -43,8 +43,8 @@ def run(library: Any, parties: int, size: int) -> tuple[float, int, bool]:
         sent += sum(map(len, parts))
         ciphertexts.append(parts)
     found: list[int] = []
-    for parts in zip(*ciphertexts, strict=True):
-        read = [library.DeserializeCiphertextString(one, library.BINARY) for one in parts]
+    for ones in zip(*ciphertexts, strict=True):
+        read = [library.DeserializeCiphertextString(one, library.BINARY) for one in ones]
         total = read[0]
         for one in read[1:]:
             total = context.EvalAdd(total, one)

@@ -77,7 +77,7 @@ def student(images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: T
         nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.3),
         nn.Linear(128 * (images.shape[2] // 4) * (images.shape[3] // 4), 256), nn.ReLU(), nn.Linear(256, classes),
     ]  # fmt: skip
-    network = nn.Sequential(*layers).to(device, memory_format=torch.channels_last)
+    network = nn.Sequential(*layers).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     epochs, size = 4, 256
     steps = epochs * (len(labels) // size)
     rule = torch.optim.AdamW(network.parameters(), 1e-3)
@@ -130,7 +130,8 @@ class Run:
         took = {"learn_s": time.monotonic() - began, "learn_cpu": time.process_time() - spent}
         if kept is not None:
             state = model.to_state()
-            np.savez(kept, settings=json.dumps([dict(state.settings), took]), **state.arrays)
+            saved = {"settings": np.array(json.dumps([dict(state.settings), took])), **state.arrays}
+            np.savez(kept, **saved)  # type: ignore[arg-type]
         return model, took
 
     def __call__(self) -> dict[str, Any]:
@@ -147,7 +148,9 @@ class Run:
 
         if self.epsilon == float("inf"):
             return {**found, "student": score(images, labels)}
-        model, took = self.learned(ImageRecords(images, labels, Canvas(*images.shape[1:], classes)))
+        model, took = self.learned(
+            ImageRecords(images, labels, Canvas(images.shape[1], images.shape[2], images.shape[3], classes))
+        )
         weights, bias = (one.float() for one in model.teacher)
         accuracy = float(((features_of(seen) @ weights + bias).argmax(1) == right).double().mean())
         found |= {"teacher": accuracy, **took}

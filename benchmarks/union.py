@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,7 +25,7 @@ def main() -> None:
     columns = [*QUASI, "occupation", "income"]
     rows = pl.DataFrame(sf.datasets.adult().frame).select(columns)
     listed = {name: tuple(sorted(rows[name].drop_nulls().unique())) for name in columns if name != "age"}
-    roles = {**dict.fromkeys(QUASI, "quasi"), "occupation": "sensitive", "income": "other"}
+    roles: dict[str, Any] = {**dict.fromkeys(QUASI, "quasi"), "occupation": "sensitive", "income": "other"}
     schema = sf.Schema(
         sf.Column(name=name, role=roles[name], **({"bounds": (0, 120)} if name == "age" else {"domain": listed[name]}))
         for name in columns

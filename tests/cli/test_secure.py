@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -25,6 +26,7 @@ from sfumato.federation import (
     load_public,
     new_identity,
     sum_of,
+    to_circuit,
 )
 from tests.conftest import Ran, refused
 
@@ -172,3 +174,35 @@ def test_links_and_junk_in_the_shared_folder_harm_nobody(tmp_path: Path) -> None
         answer_in_folder(party, tmp_path, timeout=5)
     with pytest.raises(OptionError):
         FolderChannel(tmp_path, [".."])
+
+
+# predict
+
+
+def test_a_server_answers_records_that_it_cannot_read(sfumato: Run) -> None:
+    rng = np.random.default_rng(0)
+    size = rng.uniform(0, 10, 400)
+    pl.DataFrame({"size": size, "ill": np.where(size + rng.normal(0, 1, 400) > 5, "yes", "no")}).write_csv("t.csv")
+    options = ("--epsilon", "none", "--bounds", "size=0,10", "--domain", "ill=no,yes", "--target", "ill")
+    ran = sfumato("train", "t.csv", "--model", "logistic", *options, "-o", "model")
+    assert ran.code == 0, ran.err
+    predict = ("secure", "predict")
+    ran = sfumato(*predict, "question", "model", "-o", "question.json", "--json")
+    assert ran.json["classes"] == ["no", "yes"]
+    ran = sfumato(*predict, "keys", "question.json", "-o", "client", "--json")
+    assert stat.S_IMODE(Path("client.secret").stat().st_mode) == 0o600
+    refused(sfumato(*predict, "keys", "question.json", "-o", "client"), "never overwritten")
+    width = json.loads(Path("question.json").read_text())["question"]["widths"][0]
+    Path("rows.csv").write_text(",".join(f"x{at}" for at in range(width)) + "\n" + ",".join(["-0.9"] * width) + "\n")
+    secret = ("--secret", "client.secret")
+    assert sfumato(*predict, "encrypt", "rows.csv", "question.json", *secret, "-o", "rows.bin").code == 0
+    assert sfumato(*predict, "answer", "model", "client.public", "rows.bin", "-o", "answers.bin").code == 0
+    ran = sfumato(*predict, "decrypt", "answers.bin", "question.json", *secret, "--json")
+    circuit = to_circuit(sf.load("model").artifact.model)  # type: ignore[attr-defined]
+    (found,) = ran.json["answers"]
+    assert found["scores"] == pytest.approx(circuit([[-0.9] * width])[0].tolist(), abs=1e-3)
+    assert found["class"] in ("no", "yes")
+    refused(sfumato(*predict, "decrypt", "rows.csv", "question.json", *secret), "damaged")
+    refused(sfumato(*predict, "answer", "model", "rows.bin", "rows.bin", "-o", "a.bin"), "RelinKeys")
+    refused(sfumato(*predict, "keys", "plan.json", "-o", "c"), "is not a question")
+    assert "sfumato secure predict question" in sfumato(*predict).out

@@ -127,7 +127,7 @@ def test_a_private_holder_sends_no_more_than_its_noise_is_for_also_if_it_is_star
         last.contribute(request_of(how, 2))
     with pytest.raises(ProtocolError, match="has sent 3 updates"):
         holder_of(how, tmp_path / "a").contribute(request_of(how, 2))
-    assert len(last.events) == (3 if level == "record" else 0)
+    assert len(last.events) == 3
 
 
 def test_a_record_of_another_plan_or_a_damaged_one_is_refused(tmp_path):

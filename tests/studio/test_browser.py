@@ -179,6 +179,9 @@ def test_a_steward_gets_from_a_hostile_file_to_a_verified_release(context: Any, 
     assert tab.page.locator("tbody tr").count() == 2
     tab.page.reload()
     tab.look()
+    tab.page.locator("summary", has_text="lattice: before and after").click()
+    tab.page.frame_locator('iframe[title^="lattice"]').locator("h1", has_text="lattice").wait_for()
+    assert tab.page.frame_locator("iframe").first.locator("a[href]").count() == 0  # a frame may not follow them
     tab.press("Attack them")
     tab.press("Attack it")
     assert "attacks" in tab.page.locator(".verdict").inner_text()

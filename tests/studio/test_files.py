@@ -65,6 +65,8 @@ def test_an_upload_is_written_with_its_content_for_its_owner_alone(browser: Brow
 def test_a_form_without_a_file_and_a_damaged_one_are_refused(browser: Browser, tmp_path: Path) -> None:
     assert browser.post("/upload", data={"file": "x"}).status_code == 400
     headers = {"content-type": "multipart/form-data; boundary=b"}
+    long = {"content-type": f"multipart/form-data; boundary={'b' * 5000}"}
+    assert browser.post("/upload", content=b"x", headers=long).status_code == 400
     for content in (b"", b"--b", b"--b\r\nrubbish\r\n\r\n", b"\x00" * 100):
         assert browser.post("/upload", content=content, headers=headers).status_code == 400
     assert not list(Workspace(tmp_path / "work"))

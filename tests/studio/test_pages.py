@@ -133,6 +133,8 @@ def test_no_page_shows_a_row_or_a_rare_value_until_the_owner_asks(browser: Brows
     assert "Rare-Town" in browser.get(f"{place}/hierarchies").text
     browser.post(f"{place}/do/preview")
     assert "Rare-Town" not in browser.get(f"{place}/columns").text
+    browser.post(f"{place}/do/undo")  # brings no row back
+    assert "Rare-Town" not in browser.get(f"{place}/columns").text + browser.get(f"{place}/hierarchies").text
     project = project_of(tmp_path / "work")
     assert not list(project.folder.glob("jobs/*-preview/result.json"))
 

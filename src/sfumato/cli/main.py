@@ -40,6 +40,7 @@ _COMMANDS = {
     "train": ("train", "Train a model that does not reveal who it was trained on."),
     "synthesize": ("synthesize", "Make up rows like those of a table, with a guarantee."),
     "attack": ("attack", "Measure what an attacker learns from a release or a model."),
+    "federate": ("federate", "Train one model with several holders who keep their records."),
     "explore": ("explore", "Compare protections on one table, and choose one."),
     "verify": ("verify", "Check every claim of a release on its data alone."),
     "mask": ("mask", "Perturb columns with noise or swapping, without a guarantee."),

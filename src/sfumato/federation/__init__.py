@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from sfumato.federation.folder import FolderChannel as FolderChannel
     from sfumato.federation.folder import answer_in_folder as answer_in_folder
     from sfumato.federation.plan import FederationPlan as FederationPlan
+    from sfumato.federation.released import FederatedModel as FederatedModel
+    from sfumato.federation.released import Outcome as Outcome
+    from sfumato.federation.rounds import Round as Round
     from sfumato.federation.secure.ckks_sum import CkksSum as CkksSum
     from sfumato.federation.secure.ckks_sum import ckks_handlers as ckks_handlers
     from sfumato.federation.secure.connect import connect as connect
@@ -73,10 +76,12 @@ __getattr__, __dir__, __all__ = lazy(
         "secure.ckks_sum": "CkksSum ckks_handlers",
         "secure.connect": "connect handlers_of sum_of",
         "secure.identity": "load_identity load_public new_identity",
+        "released": "FederatedModel Outcome",
+        "rounds": "Round",
         "secure.masks": "Roster",
         "secure.sum": "MaskedSum PlainSum masked_handlers plain_handlers",
         "secure.threshold_sum": "ThresholdSum threshold_handlers",
         "simulation": "Federated simulate",
     },
-    needs={"torch": ("encrypted", "simulation")},
+    needs={"torch": ("encrypted", "released", "rounds", "simulation")},
 )

@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 from sfumato.data.io.files import format_of
 from sfumato.errors import FileError, OptionError, SfumatoError
 from sfumato.studio import engineer, jobs, steward
-from sfumato.studio.files import receive, regular_file, safe_name, zip_folder
+from sfumato.studio.files import private_folder, receive, regular_file, safe_name, zip_folder
 from sfumato.studio.guard import REPORT_POLICY, Guard
 from sfumato.studio.pages import STATIC, fill_page, static_file
 from sfumato.studio.steps import STEPS, Step
@@ -26,6 +26,7 @@ from sfumato.studio.workspace import Project, Workspace
 __all__ = ["create_app", "open_source"]
 
 _MOST_FIELDS = 20_000  # of a form: two for each column
+_LINK = re.compile(rb'<a href="[^"]*/report\.html">(.*?)</a>')
 _BUILT_IN = ("adult", "nursery")
 _Answer = Callable[[Request], Awaitable[Response]]
 
@@ -138,8 +139,7 @@ class _Studio:
 
     async def upload(self, request: Request) -> Response:
         """Take an uploaded table."""
-        uploads = self.workspace.folder / "uploads" / secrets.token_hex(6)
-        uploads.mkdir(0o700, parents=True)
+        uploads = private_folder(private_folder(self.workspace.folder / "uploads") / secrets.token_hex(6))
         try:
             received = await receive(request.stream(), request.headers, uploads)
             name = safe_name(received.name)
@@ -215,7 +215,7 @@ class _Studio:
         elif what == "redo":
             project.redo()
         elif what == "preview":
-            self._preview(project, on=not project.state.get("preview"))
+            self._preview(project, on=not project.preview)
         elif what == "take":
             project.change("the choice", steward.choice_of(project))
             _start(project, STEPS["methods"])
@@ -230,7 +230,7 @@ class _Studio:
 
     def _preview(self, project: Project, *, on: bool) -> None:
         """Fetch some rows into a file of the project, or remove that file."""
-        project.change("the preview", {"preview": on})
+        project.show_rows(on=on)
         if on:
             plain = {"kind": "preview", "name": project.name, "source": project.source, "schema": {}, "options": {}}
             jobs.start(project, plain)
@@ -284,6 +284,7 @@ class _Studio:
         if name == "releases":
             file = folder / "releases" / "report.html"
         content = regular_file(file, folder).read_bytes()
+        content = _LINK.sub(rb"\1", content)  # a frame without an origin may not follow them
         return Response(content, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
 
     async def cancel(self, request: Request) -> Response:

@@ -88,7 +88,6 @@ class _Upload:
     def __init__(self, path: Path, boundary: bytes) -> None:
         multipart = require_extra("python_multipart", "studio", "an upload")
         self.given = ""
-        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         self._header = [b"", b""]
         self._here = False
         self._disposition = multipart.multipart.parse_options_header
@@ -103,6 +102,7 @@ class _Upload:
             },
         )
         self.write = self._parser.write
+        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def _begin(self) -> None:
         self._here, self._header = False, [b"", b""]
@@ -136,8 +136,9 @@ async def receive(
     if size.isdigit() and int(size) > shutil.disk_usage(folder).free - _SPARE:
         raise FileError("the disk has no room for a copy of the file", hint="open it by its path")
     temporary, total = folder / ".upload", 0
-    upload = _Upload(temporary, boundary.strip('"').encode("latin-1"))
+    upload = None
     try:
+        upload = _Upload(temporary, boundary.strip('"').encode("latin-1"))
         async for chunk in stream:
             total += len(chunk)
             if total > most:
@@ -151,7 +152,8 @@ async def receive(
     except ValueError as error:  # those of the parser
         raise error if isinstance(error, FileError) else FileError("the upload is damaged", hint="try again") from error
     finally:
-        upload.close()
+        if upload is not None:
+            upload.close()
         temporary.unlink(missing_ok=True)
 
 

@@ -44,7 +44,13 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"clock": clock, "share": share, "count": "{:,}".format, "plain": "{:g}".format}
+    made.filters |= {
+        "clock": clock,
+        "share": share,
+        "count": "{:,}".format,
+        "plain": "{:g}".format,
+        "release": release_name,
+    }
     return made
 
 
@@ -61,6 +67,18 @@ def clock(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def release_name(chosen: str) -> str:
+    """Return the name of a release, by its job and its method.
+
+    Examples
+    --------
+    >>> release_name("0003-anonymize/mondrian")
+    'mondrian, of work 3'
+    """
+    job, _, name = chosen.partition("/")
+    return f"{name}, of work {int(job[:4])}"
 
 
 def share(part: float) -> str:

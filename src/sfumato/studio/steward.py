@@ -81,7 +81,7 @@ class _Columns(Step):
         return {}
 
     def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
-        preview = jobs.latest(project, "preview") if project.state.get("preview") else None
+        preview = jobs.latest(project, "preview") if project.preview else None
         return {"columns": columns_of(project), "roles": ROLES, "kinds": KINDS, "preview": preview}
 
 
@@ -173,7 +173,7 @@ def _values_of(project: Project) -> dict[str, Any]:
 def _listed(project: Project, values: dict[str, Any] | None) -> list[list[str]]:
     """Return the paths of the values, without labels of few rows, unless the owner sees rows anyway."""
     every = [] if values is None else values["listed"]
-    if project.state.get("preview"):
+    if project.preview:
         return [one[:-1] for one in every]
     rows: Counter[tuple[int, str]] = Counter()
     for *path, count in every:

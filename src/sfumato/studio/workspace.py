@@ -68,6 +68,16 @@ class Project:
         return private_folder(self.folder / "jobs")
 
     @property
+    def preview(self) -> bool:
+        """Whether the owner wants to see rows; this is not undone, so that no row appears by surprise."""
+        return bool(self._plain.get("preview"))
+
+    def show_rows(self, *, on: bool) -> None:
+        """Remember whether the owner wants to see rows."""
+        with self._writing() as plain:
+            plain["preview"] = on
+
+    @property
     def undoable(self) -> str:
         """What the last change was; empty if there is none to undo."""
         return str(self.state.get("changed", "")) if self._plain["at"] else ""
@@ -124,6 +134,8 @@ class Workspace:
     def __init__(self, folder: str | Path) -> None:
         self.folder = private_folder(Path(folder).absolute())
         self.projects = private_folder(self.folder / "projects")
+        for gone in self.projects.glob(".*.gone"):
+            shutil.rmtree(gone, ignore_errors=True)
 
     def __iter__(self) -> Iterator[Project]:
         folders = [one for one in self.projects.iterdir() if _ID.fullmatch(one.name) and not one.is_symlink()]
@@ -156,4 +168,6 @@ class Workspace:
 
     def remove(self, name: str) -> None:
         """Remove a project with all its files."""
-        shutil.rmtree(self.open(name).folder)
+        gone = self.projects / f".{name}.gone"
+        self.open(name).folder.rename(gone)  # a process that is being stopped writes nothing any more
+        shutil.rmtree(gone, ignore_errors=True)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import sfumato as sf
+from sfumato.cli.commands.secure_predict import predict
 from sfumato.cli.options import (
     Choice,
     Command,
@@ -325,3 +326,6 @@ def sum_(plan_file: str, exchange: str, wait: float, as_json: bool) -> None:
     sfumato secure sum plan.json exchange --json
     """
     _coordinate(plan_file, exchange, wait, as_json, vectors=True)
+
+
+secure.add_command(predict)
