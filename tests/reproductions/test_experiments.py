@@ -153,3 +153,12 @@ def test_missing_tables_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     found = sf.reproduce("nine-measures")
     row = next(row for row in found.rows if row.key == "stroke-k5")
     assert "SFUMATO_DATA/pycanon/processed/stroke_k5.parquet" in row.note
+
+
+def test_a_missing_table_does_not_end_a_run_of_hours(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("SFUMATO_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = sf.reproduce("membership", targets=("loan-rf",))
+    row = next(row for row in found.rows if row.key == "loan-rf")
+    assert (row.ours, row.verdict) == (None, "not judged")
+    assert "full_train_set.parquet" in row.note

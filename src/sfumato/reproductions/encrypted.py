@@ -86,16 +86,18 @@ def _opened_together() -> tuple[str | None, str, str]:
     """Add up under a key of which each of three holders has a share."""
     from sfumato.errors import MissingExtra
     from sfumato.federation import AnalysisPlan, Moments, analyse_together
+    from sfumato.federation.secure.openfhe import openfhe
 
+    try:
+        openfhe()
+    except MissingExtra as error:
+        return None, "not judged", f"it is built on OpenFHE, which is not here: {error}"
     holders, schema = _holders()
     plans = {
         secure: AnalysisPlan(analysis=Moments(("age",)), schema=schema, parties=3, secure=secure)
         for secure in ("none", "threshold")
     }
-    try:
-        found = {secure: analyse_together(plan, holders).values["age"]["mean"] for secure, plan in plans.items()}
-    except MissingExtra as error:
-        return None, "not judged", f"it is built on OpenFHE, which is not here: {error}"
+    found = {secure: analyse_together(plan, holders).values["age"]["mean"] for secure, plan in plans.items()}
     same = abs(found["none"] - found["threshold"]) < 1e-9
     note = "mean age of 32,561 people of three holders; nothing opens without the share of each of them"
     return f"mean {found['threshold']:.4f}", "built" if same else "differs", note

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sfumato.errors import FileError
 from sfumato.reproductions.membership import _LOAN, _TWELVE
 from sfumato.reproductions.values import Curves, Experiment, Fact, Figure, Row, judge
 
@@ -62,7 +63,10 @@ class Settings:
 def run(settings: Settings) -> Iterator[Row | Figure]:
     """Measure the curves, the guarantee of a tree from other rows, and what the authors wished for."""
     for key in settings.setups:
-        yield from _curve(key, settings)
+        try:
+            yield from _curve(key, settings)
+        except FileError as error:
+            yield EXPERIMENT.row(key, None, "not judged", str(error))
     yield _elsewhere(settings)
     if settings.wishes:
         yield from _wishes(settings)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sfumato.errors import FileError
 from sfumato.reproductions.values import Experiment, Fact, Figure, Row
 
 __all__ = ["EXPERIMENT", "TARGETS", "Settings", "Target", "told", "verdict_of"]
@@ -97,8 +98,12 @@ def run(settings: Settings) -> Iterator[Row | Figure]:
     tables: dict[str, Any] = {}
     for key in settings.targets:
         target = TARGETS[key]
-        if target.table not in tables:
-            tables[target.table] = _table(target.table, settings.rows)
+        try:
+            if target.table not in tables:
+                tables[target.table] = _table(target.table, settings.rows)
+        except FileError as error:
+            yield EXPERIMENT.row(key, None, "not judged", str(error))
+            continue
         ours, auc = _attacked(target, tables[target.table], settings)
         whole = settings.rows is None
         verdict = verdict_of(target, ours, whole=whole)
