@@ -11,13 +11,14 @@ PROJECT = pyproject.toml constraints.txt
 export PYTHONDONTWRITEBYTECODE =
 
 .DELETE_ON_ERROR:
-.PHONY: demo test thorough suite check docs bench clean help
+.PHONY: demo test thorough suite check docs wheel bench clean help
 help:
 	@echo "make demo   install and see it work on a census table"
 	@echo "make test   all checks and all tests"
 	@echo "make thorough  the same with more examples, more killed processes and more damaged files"
 	@echo "make check  only ruff, mypy and import-linter"
 	@echo "make docs   the documentation, into site/"
+	@echo "make wheel  the sdist and the wheel, into dist/"
 	@echo "make bench  the benchmarks against other packages"
 	@echo "make clean  remove the environments"
 
@@ -42,6 +43,9 @@ check: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/zensical build --clean --strict
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m hatchling build --clean --directory dist
 
 bench: $(VENV)-peers/.installed
 	$(VENV)-peers/bin/python benchmarks/run.py
@@ -72,4 +76,4 @@ $(VENV)-peers/.installed: $(PROJECT) benchmarks/requirements.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-peers site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-peers site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

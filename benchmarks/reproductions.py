@@ -111,7 +111,8 @@ def _guided() -> Line:
     points = json.loads((HERE / "guided_study.json").read_text())
 
     def mean(name: str, who: str, k: int) -> float:
-        return statistics.mean(one["score"] for one in points if (one["name"], one["who"], one["k"]) == (name, who, k))
+        own = [one["score"] for one in points if (one["name"], one["who"], one["k"]) == (name, who, k)]
+        return float(statistics.mean(own))
 
     rows: dict[str, tuple[Any, str, str]] = {}
     for key, setup in SETUPS.items():
@@ -124,7 +125,7 @@ def _guided() -> Line:
             test = "not reached on rows that the model has not seen; "
         rows[f"{key}-before"] = (round(before, 4), verdict, f"{loan}{test}{_SEEDS}")
         guided = {k: mean(key, "guided", k) for k in ks}
-        pairs = [(key, ("mondrian", "hilbert", "rplus"))]
+        pairs: list[tuple[str, tuple[str, ...]]] = [(key, ("mondrian", "hilbert", "rplus"))]
         if key.endswith("nn"):
             pairs.append((f"{key}-workload", ("workload",)))
         for at, others in pairs:
@@ -183,7 +184,7 @@ def _auto_encoder() -> Line:
     return _line(
         "private-auto-encoder",
         "2026-11-18",
-        "a script with the same layers that is not kept; its runs are in `benchmarks/private_auto_encoder.jsonl`",
+        "`benchmarks/private_auto_encoder.py --device cuda`, before the script was put into its present form",
         rows,
     )
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sfumato.data.table import read as read
     from sfumato.data.table import write as write
     from sfumato.errors import SfumatoError as SfumatoError
+    from sfumato.federation.federate import federate as federate
     from sfumato.frontier.sweep.explore import explore as explore
     from sfumato.frontier.tables.evaluate import evaluate as evaluate
     from sfumato.learners.training.sweep import train as train
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from sfumato.reproductions.catalogue import reproduce as reproduce
     from sfumato.synthesizers.synthesis import synthesize as synthesize
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -102,6 +103,7 @@ __getattr__, __dir__, __all__ = lazy(
         "data.schema": "Column Kind Role Schema",
         "data.table": "Table read write",
         "errors": "SfumatoError",
+        "federation.federate": "federate",
         "frontier.sweep.explore": "explore",
         "frontier.tables.evaluate": "evaluate",
         "learners.training.sweep": "train",

@@ -6,13 +6,14 @@ store original rows in it.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import fields
 from enum import Enum
 from typing import Any, ClassVar
 
 from sfumato.errors import looks_like_data
 
-__all__ = ["Discreet", "Plain", "named", "parameters"]
+__all__ = ["Discreet", "InNotebooks", "Plain", "named", "parameters"]
 
 _MOST_NAMES = 12
 
@@ -33,6 +34,14 @@ class Discreet:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({parameters({name: getattr(self, name) for name in self._repr_fields})})"
+
+
+class InNotebooks:
+    """Base class for results that show themselves in a notebook, without a record."""
+
+    def _repr_html_(self) -> str:
+        card: str = importlib.import_module("sfumato.report.notebook").card(self)  # a notebook calls what is below it
+        return card
 
 
 class Plain:

@@ -103,7 +103,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "fewer labels than images": ({"images": PIXELS, "labels": LABELS[:3]}, "there are 4 images, but 3 labels"),
     "floats above 1": ({"images": FLOATS * 255, "labels": LABELS}, "the images are floats outside 0..1"),
     "floats below 0": ({"images": FLOATS - 0.1, "labels": LABELS}, "the images are floats outside 0..1"),
-    "floats that are not numbers": ({"images": FLOATS * np.nan, "labels": LABELS}, "floats outside 0..1"),
+    "floats that are not numbers": (
+        {"images": FLOATS * np.nan, "labels": LABELS},
+        "the images have pixels that are not numbers",
+    ),
     "whole numbers above 255": ({"images": PIXELS.astype(int) + 9, "labels": LABELS}, "numbers outside 0..255"),
     "test images of another size": (
         {"images": PIXELS, "labels": LABELS, "test_images": PIXELS[:, :7], "test_labels": LABELS},
@@ -114,7 +117,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a label below 0": ({"images": PIXELS, "labels": LABELS - 1}, "a label is outside 0 to 1"),
     "labels that are not whole": ({"images": PIXELS, "labels": LABELS / 2}, "must be one whole number per image"),
     "several labels": ({"images": PIXELS, "labels": np.zeros((4, 3), int)}, "must be one whole number per image"),
-    "texts as labels": ({"images": PIXELS, "labels": LABELS.astype(str)}, "values that are not numbers in 'labels'"),
+    "texts as labels": ({"images": PIXELS, "labels": LABELS.astype(str)}, "number the classes from 0"),
     "channels first": ({"images": np.zeros((4, 3, 8, 8)), "labels": LABELS}, "must have 1 or 3 channels"),
     "one image without a count": ({"images": PIXELS[0], "labels": LABELS}, "must have the shape count x height"),
     "no images": ({"images": PIXELS[:0], "labels": LABELS[:0]}, "there are no images"),

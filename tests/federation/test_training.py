@@ -127,7 +127,7 @@ def test_a_private_holder_sends_no_more_than_its_noise_is_for_also_if_it_is_star
         last.contribute(request_of(how, 2))
     with pytest.raises(ProtocolError, match="has sent 3 updates"):
         holder_of(how, tmp_path / "a").contribute(request_of(how, 2))
-    assert len(last.events) == (3 if level == "record" else 0)
+    assert len(last.events) == 3
 
 
 def test_a_record_of_another_plan_or_a_damaged_one_is_refused(tmp_path):
@@ -213,9 +213,10 @@ def test_holders_can_train_on_anonymized_parts_and_on_synthetic_tables():
     synthetic = [sf.synthesize(one, epsilon=20.0, schema=schema, insecure_seed=1).table.frame for one in tables]
 
     def samples(table):
+        table = table.drop_nulls()  # a synthetic table may have missing values, as every column may
         return (table["age"].to_numpy()[:, None] / 100 - 0.5).astype(np.float32), table["old"].to_numpy()
 
     how = plan(inputs=(1,), rounds=6, epochs=3, learning_rate=0.5)
-    for given in ([pl.DataFrame(one.part.frame) for one in union.values()], [pl.DataFrame(one) for one in synthetic]):
+    for given in ([pl.DataFrame(one.part.frame) for one in union.values()], list(map(pl.DataFrame, synthetic))):
         found = simulate(how, list(map(samples, given)), test=samples(pl.concat(tables)), secure="none")
         assert found.rounds[-1].accuracy > 0.9

@@ -8,7 +8,6 @@ from collections import Counter
 import numpy as np
 import polars as pl
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,17 +15,15 @@ import sfumato as sf
 from sfumato.errors import InputError, OptionError, ProtocolError, SfumatoError
 from sfumato.federation import (
     InProcess,
-    MaskedSum,
     Party,
     PlainSum,
-    Roster,
     UnionHolder,
     anonymize_union,
     assess_union,
-    masked_handlers,
     plain_handlers,
 )
 from sfumato.federation.anonymity.regions import Regions
+from sfumato.federation.secure.connect import connect
 
 CITIES = ("Bonn", "Oslo", "Rome", "Ulm")
 PLACES = sf.Hierarchy.tree([("Ulm", "DE"), ("Oslo", "NO"), ("Bonn", "DE"), ("Rome", "IT")])
@@ -130,18 +127,13 @@ def test_the_union_is_published_as_the_pooled_table(rows, parties, seed, asked, 
         assert here[name] == pytest.approx(there[name], abs=1e-12), name
 
 
-@pytest.mark.parametrize("method", [METHODS[0], METHODS[4]])
-def test_masks_change_nothing_and_verify_confirms_the_release(method, tmp_path):
+@pytest.mark.parametrize(("secure", "method"), [("masks", METHODS[0]), ("masks", METHODS[4]), ("ckks", METHODS[0])])
+def test_a_secure_sum_changes_nothing_and_verify_confirms_the_release(secure, method, tmp_path):
     rows = some(60)
-    parts = [*split(rows, 3, 2), []]
-    own = {f"p{at}": Ed25519PrivateKey.generate() for at in range(4)}
-    roster = Roster(bytes(32), {name: one.public_key().public_bytes_raw() for name, one in own.items()}, 3)
-    holders = holders_of(parts)
-    parties = [
-        Party(name, {**masked_handlers(roster, name, own[name], one.contribute), **one.handlers})
-        for name, one in holders.items()
-    ]
-    union = anonymize_union(InProcess(parties), MaskedSum(roster), SCHEMA, "k=4,l=2", method=method)
+    holders = holders_of([*split(rows, 3, 2), []])
+    handlers, sums = connect(secure, {name: one.contribute for name, one in holders.items()}, threshold=3)
+    parties = [Party(name, {**handlers[name], **one.handlers}) for name, one in holders.items()]
+    union = anonymize_union(InProcess(parties), sums, SCHEMA, "k=4,l=2", method=method)
     pooled = sf.anonymize(frame(rows), "k=4,l=2", method=method, schema=SCHEMA)
     assert rows_of(union.table) == rows_of(pooled.table)
     assert holders["p3"].part.rows == 0
@@ -179,6 +171,7 @@ def test_the_parts_are_kept_only_if_the_union_keeps_what_was_asked():
         (frame([("x", 10, "Oslo", "low", "flu", "no")]), "column 'age' holds 1 value"),
         (frame([("x", 1, "Oslo", "low", "flu", "perhaps")]), "column 'smokes' holds 1 value"),
         (frame([("x", 1, "Oslo", "low", "flu", "no")]).drop("grade"), "lacks the column 'grade'"),
+        (frame([("x", 1, "Oslo", "low", "flu", "no")]).drop("smokes"), "lacks the column 'smokes'"),
     ],
 )
 def test_a_holder_with_other_columns_or_values_ends_the_run_and_is_named(bad, said):
@@ -207,6 +200,37 @@ def test_a_holder_that_drops_out_ends_the_run_without_any_part(after):
     with pytest.raises(ProtocolError, match="party 'p1' is missing"):
         anonymize_union(channel, PlainSum(), SCHEMA, "k=2")
     assert all(one.part is None for one in holders.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 9999), when=st.integers(0, 4), how=st.sampled_from(["noise", "negative", "short", "moved"]))
+def test_a_holder_that_lies_ends_the_run_or_changes_a_release_that_keeps_the_guarantee(seed, when, how):
+    holders = holders_of([some(30), some(20, 3)])
+    channel, asked = channel_of(holders), 0
+    honest = channel.parties["p1"].handlers["sum/plain"]
+
+    def lies(request):
+        nonlocal asked
+        asked, reply, make = asked + 1, honest(request), np.random.default_rng(seed)
+        vector = reply["vector"].copy()
+        if asked > when:
+            if how == "noise":
+                vector = make.integers(0, 9, len(vector), dtype=np.uint32)
+            elif how == "negative":
+                vector[make.integers(len(vector))] -= np.uint32(1)
+            elif how == "moved":
+                vector = make.permutation(vector)
+            else:
+                vector = vector[1:]
+        return {**reply, "vector": vector}
+
+    channel.parties["p1"].handlers["sum/plain"] = lies
+    try:
+        release = anonymize_union(channel, PlainSum(), SCHEMA, "k=3,l=2")
+    except SfumatoError:
+        assert all(one.part is None for one in holders.values())
+    else:
+        assert release.k >= 3
 
 
 def test_no_rows_anywhere_are_refused():

@@ -297,6 +297,10 @@ def test_a_day_stands_for_all_of_its_times() -> None:
 
 def test_a_set_can_be_told_by_what_it_lacks() -> None:
     assert covered(["a", "b", "c", None], ["all but {a}", "all but {a, b}", "a"]) == [["b", "c"], ["c"], ["a"]]
+    assert covered(["a", "b", "c"], ["all but {a, rare}", "b", "c"])[0] == [
+        "b",
+        "c",
+    ]  # a domain has more than rows have
 
 
 def test_ordinals_are_read_from_one_name_to_the_other() -> None:

@@ -116,7 +116,8 @@ def test_each_technique_stops_what_it_mainly_prevents_but_for_t_and_similarity(r
 
 def test_encrypted_answers_are_those_of_the_plain_model(runs: dict[str, Reproduction]) -> None:
     rows = {row.key: row for row in runs["encrypted"].rows}
-    assert [rows[key].verdict for key in ("pipeline", "inference", "combined")] == ["built"] * 3
+    assert {rows[key].verdict for key in ("pipeline", "inference", "combined", "training")} == {"built"}
+    assert rows["together"].verdict in ("built", "not judged")  # OpenFHE may not be here
 
 
 def test_noise_in_finished_weights_guarantees_nothing(runs: dict[str, Reproduction]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._repr import Discreet, Plain
+from sfumato._repr import Discreet, InNotebooks, Plain
 from sfumato.attacks.statistics import CONFIDENCE, Decisions, Interval, Rate, Roc, clopper_pearson, crossfit, stability
 from sfumato.data.table import Table
 from sfumato.errors import InputError
@@ -198,7 +198,7 @@ class Attack(ABC):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttackResult(Discreet):
+class AttackResult(Discreet, InNotebooks):
     """What an attack found, with its control, its intervals, and how much was tried.
 
     Attributes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sfumato._repr import Discreet
+from sfumato._repr import Discreet, InNotebooks
 from sfumato.attacks.base import Attack, AttackResult, Records, result_of
 from sfumato.attacks.statistics import clopper_pearson
 from sfumato.data.validate import whole
@@ -20,7 +20,7 @@ __all__ = ["AttackReport", "run_attacks"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttackReport(Discreet):
+class AttackReport(Discreet, InNotebooks):
     """What all attacks on a target found.
 
     Attributes

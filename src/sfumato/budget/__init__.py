@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sfumato.budget.events import Gaussian as Gaussian
     from sfumato.budget.events import Laplace as Laplace
     from sfumato.budget.events import NoiseEvent as NoiseEvent
+    from sfumato.budget.events import NoiseShares as NoiseShares
     from sfumato.budget.events import Parallel as Parallel
     from sfumato.budget.events import PoissonSampled as PoissonSampled
     from sfumato.budget.events import PureEvent as PureEvent
@@ -77,7 +78,7 @@ __getattr__, __dir__, __all__ = lazy(
         "differential_privacy": "DifferentialPrivacy",
         "events": (
             "ApproximateEvent BoundedRange Composed DiscreteGaussian DiscreteLaplace Event Exponential FixedSampled "
-            "Gaussian Laplace NoiseEvent Parallel PoissonSampled PureEvent RandomizedResponse Relation "
+            "Gaussian Laplace NoiseEvent NoiseShares Parallel PoissonSampled PureEvent RandomizedResponse Relation "
             "Repeated Selected Shuffled"
         ),
         "ledger.ledger": "Budget Ledger Reservation",

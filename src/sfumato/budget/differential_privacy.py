@@ -20,12 +20,13 @@ from sfumato.budget.events import (
     FixedSampled,
     Gaussian,
     NoiseEvent,
+    NoiseShares,
     Parallel,
     PoissonSampled,
     Relation,
     Selected,
 )
-from sfumato.data.certificate import UNIT
+from sfumato.data.certificate import UNIT, UNITS
 from sfumato.data.claim import DAMAGED, Claim, reason_of
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.validate import real
@@ -42,6 +43,7 @@ _MOST_TIMES = 10**12
 _MOST_WORK = 40.0  # in convolutions of about 0.1 s each
 _MOST_RENYI = 100  # different events for Renyi accounting
 _OFTEN = 100  # repetitions of an event above which it takes longer
+_MOST_PARTS = 100  # that are accounted for one by one
 _SEVERAL = 10.0  # convolutions for events on disjoint parts, or for the best of several runs
 
 
@@ -57,6 +59,8 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
     epsilon, delta : float
     relation : Relation or str
         Which tables are neighbours.
+    unit : str
+        "row"; or "client", all that one data holder contributes to a federated training.
 
     Examples
     --------
@@ -71,15 +75,22 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
     epsilon: float
     delta: float = 0.0
     relation: Relation = Relation.ADD_REMOVE
+    unit: str = UNIT
 
     def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            known = " or a ".join(UNITS)
+            raise OptionError(f"a guarantee of differential privacy protects a {known}, got {self.unit!r}")
         object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, above=0))
         object.__setattr__(self, "delta", check_delta(self.delta, allow_zero=True))
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
 
     def kept_by(self, events: Iterable[Event]) -> bool:
-        """Return whether events on the same data satisfy the guarantee together."""
-        return spent(tuple(events), self.delta, relation=self.relation).epsilon <= self.epsilon
+        """Return whether events on the same data satisfy the guarantee together; never for events of another unit."""
+        given = tuple(events)
+        if any(one.unit != self.unit for one in given):
+            return False
+        return spent(given, self.delta, relation=self.relation).epsilon <= self.epsilon
 
     def holds_for(self, release: Release) -> bool:
         """Return whether the events of a release satisfy the guarantee together."""
@@ -92,7 +103,7 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
             "epsilon": self.epsilon,
             "delta": self.delta,
             "relation": self.relation.value,
-            "unit": UNIT,
+            "unit": self.unit,
         }
 
     @classmethod
@@ -101,12 +112,10 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
         known = {"guarantee", "epsilon", "delta", "relation"}  # earlier versions wrote no unit
         if plain.get("guarantee") != "differential-privacy" or plain.keys() - {"unit"} != known:
             raise OptionError("a guarantee of differential privacy lacks a key or has an unknown one")
-        if plain.get("unit", UNIT) != UNIT:
-            raise OptionError(f"a guarantee of differential privacy protects a {UNIT}, got {plain['unit']!r}")
-        return cls(plain["epsilon"], plain["delta"], plain["relation"])
+        return cls(plain["epsilon"], plain["delta"], plain["relation"], plain.get("unit", UNIT))
 
     def __str__(self) -> str:
-        return f"epsilon={self.epsilon:g}, delta={self.delta:g} ({self.relation.in_words})"
+        return f"epsilon={self.epsilon:g}, delta={self.delta:g} ({self.relation.of_one(self.unit)})"
 
 
 @dataclass(frozen=True)
@@ -141,6 +150,12 @@ def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> Ep
     True
     """
     given = tuple(events)
+    if other := next((one.unit for one in given if one.unit != promise.unit), None):
+        raise InputError(f"its events protect a {other}, and the guarantee a {promise.unit}")
+    if len(given) == 1 and isinstance(given[0], Parallel) and len(parts := {*given[0].events}) <= _MOST_PARTS:
+        # Alone, events on separate parts cost as much as the worst of them.
+        bounds = [bounded_epsilon((one,), promise) for one in parts]
+        return max(bounds, key=lambda one: (not one.exact, one.epsilon))
     work = _work(given)
     if work <= _MOST_WORK:
         return EpsilonBound(spent(given, promise.delta, relation=promise.relation).epsilon)
@@ -199,7 +214,7 @@ def _work(events: Iterable[Event]) -> float:
     work = 0.0
     for event, times in distinct_events(events).items():
         match event:
-            case Gaussian():
+            case Gaussian() | NoiseShares():
                 work += 0.01  # Gaussians compose in closed form
             case Parallel():
                 work += _SEVERAL + sum(_work([one]) for one in event.events)

@@ -12,6 +12,7 @@ they can be stored, sent and composed later.
     │   ├── Exponential                                          the selection of one candidate
     │   └── RandomizedResponse                                   a perturbed answer of one person
     ├── ApproximateEvent                                         any mechanism with a known epsilon and delta
+    ├── NoiseShares                                              a sum to which several parties each add noise
     ├── PoissonSampled, FixedSampled, Shuffled                   an event on a part of the records
     ├── Selected                                                 the best of a random number of runs
     └── Repeated, Composed, Parallel                             several events
@@ -26,6 +27,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from sfumato.data.certificate import CLIENT, UNIT, UNITS
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError, did_you_mean, one_of
 
@@ -41,6 +43,7 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "NoiseEvent",
+    "NoiseShares",
     "Parallel",
     "PoissonSampled",
     "PureEvent",
@@ -72,7 +75,18 @@ class Relation(StrEnum):
     @property
     def in_words(self) -> str:
         """The relation in words, as shown next to an epsilon."""
-        return "add or remove one record" if self is Relation.ADD_REMOVE else "replace one record"
+        return self.of_one(UNIT)
+
+    def of_one(self, unit: str) -> str:
+        """Return the relation in words for a unit of protection.
+
+        Examples
+        --------
+        >>> Relation.ADD_REMOVE.of_one("client")
+        'add or remove one client'
+        """
+        one = "record" if unit == UNIT else unit
+        return f"add or remove one {one}" if self is Relation.ADD_REMOVE else f"replace one {one}"
 
 
 class Event(ABC):
@@ -92,6 +106,11 @@ class Event(ABC):
     @abstractmethod
     def relation(self) -> Relation:
         """The neighbouring relation under which the parameters of the event hold."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of protection: of what neighbours have one more or another."""
+        return UNIT
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain values, ready for JSON."""
@@ -363,6 +382,73 @@ class ApproximateEvent(Event):
         return f"a mechanism of epsilon {self.epsilon:g} and delta {self.delta:g}"
 
 
+@dataclass(frozen=True)
+class NoiseShares(Event):
+    """Each of several parties added a share of discrete Gaussian noise to its part of a sum of whole numbers.
+
+    The sum of discrete Gaussians is nearly a discrete Gaussian (Kairouz, Liu and Steinke 2021, theorem 1): with n
+    shares of scale s on a sum of d numbers with a sensitivity of D, it is ``e**2 / 2`` zero-concentrated with
+    ``e = D / (sqrt(n) s) + tau sqrt(d)`` and ``tau = 10 sum_{k<n} exp(-2 pi**2 s**2 k / (k + 1))``.
+
+    Parameters
+    ----------
+    scale : float
+        The scale of each share.
+    sensitivity : float
+        The largest Euclidean norm of the contribution of one unit.
+    shares : int
+        How many shares are surely in the sum.
+    numbers : int
+        How many numbers the sum has.
+    relation : Relation
+    unit : str
+        "client" if a neighbour lacks all that one party contributes, "row" if it lacks one record.
+
+    Examples
+    --------
+    >>> event = NoiseShares(scale=40, sensitivity=100, shares=7, numbers=1000)
+    >>> str(event), round(event.rho, 3)
+    ('7 shares of discrete Gaussian noise of scale 40 on a sensitivity of 100 per client', 0.446)
+    """
+
+    scale: float
+    sensitivity: float
+    shares: int
+    numbers: int
+    relation: Relation = Relation.ADD_REMOVE
+    unit: str = CLIENT
+
+    kind = "noise-shares"
+
+    def __post_init__(self) -> None:
+        _set(self, "relation", one_of(Relation, self.relation, "the relation"))
+        _set(self, "scale", real("the scale of a share of the noise", self.scale, least=0.5))
+        _set(self, "sensitivity", real("the sensitivity", self.sensitivity, above=0))
+        _set(self, "shares", whole("the number of shares", self.shares, most=2**16))
+        _set(self, "numbers", whole("the number of numbers", self.numbers))
+        if self.unit not in UNITS:
+            raise OptionError(f"the unit of an event must be one of {', '.join(UNITS)}, got {self.unit!r}")
+
+    @property
+    def rho(self) -> float:
+        """The zero-concentrated privacy of the sum."""
+        sharp = -2 * math.pi**2 * self.scale**2
+        tau = 10 * math.fsum(math.exp(sharp * k / (k + 1)) for k in range(1, self.shares))
+        return (self.sensitivity / (math.sqrt(self.shares) * self.scale) + tau * math.sqrt(self.numbers)) ** 2 / 2
+
+    def dp_event(self) -> Any:
+        """Return a ``ZCDpEvent``."""
+        import dp_accounting
+
+        return dp_accounting.ZCDpEvent(rho=self.rho)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.shares} shares of discrete Gaussian noise of scale {self.scale:g} "
+            f"on a sensitivity of {self.sensitivity:g} per {self.unit}"
+        )
+
+
 class _Around(Event):
     """An event that wraps another one, under the same relation."""
 
@@ -376,6 +462,11 @@ class _Around(Event):
     def relation(self) -> Relation:
         """The relation of the inner event."""
         return self.event.relation
+
+    @property
+    def unit(self) -> str:
+        """The unit of the inner event."""
+        return self.event.unit
 
 
 @dataclass(frozen=True)
@@ -576,6 +667,8 @@ class _Several(Event):
                 raise OptionError(f"a {self.kind} event must contain events, got {event!r}")
         if not self.events:
             raise OptionError(f"a {self.kind} event needs at least one event")
+        if len({event.unit for event in self.events}) > 1:
+            raise OptionError(f"the events of a {self.kind} event must protect one unit, got row and client")
         if len({event.relation for event in self.events}) > 1:
             raise OptionError(
                 f"the events of a {self.kind} event must have one relation, got add-remove and replace-one",
@@ -586,6 +679,11 @@ class _Several(Event):
     def relation(self) -> Relation:
         """The relation of all the events."""
         return self.events[0].relation
+
+    @property
+    def unit(self) -> str:
+        """The unit of all the events."""
+        return self.events[0].unit
 
 
 @dataclass(frozen=True)
@@ -659,6 +757,7 @@ EVENTS: dict[str, type[Event]] = {
         BoundedRange,
         RandomizedResponse,
         ApproximateEvent,
+        NoiseShares,
         PoissonSampled,
         FixedSampled,
         Shuffled,

@@ -21,11 +21,24 @@ from sfumato.data.io.files import why
 from sfumato.data.schema import Schema
 from sfumato.errors import FileError
 
-__all__ = ["CERTIFICATE", "FORMAT", "UNIT", "Certificate", "FileFacts", "is_regular_file", "read_plain"]
+__all__ = [
+    "CERTIFICATE",
+    "CLIENT",
+    "FORMAT",
+    "UNIT",
+    "UNITS",
+    "Certificate",
+    "FileFacts",
+    "is_regular_file",
+    "read_plain",
+]
 
 CERTIFICATE = "certificate.json"
 UNIT = "row"
-"""The unit of protection of every guarantee, event, certificate and ledger: a row, which is not always a person."""
+"""The usual unit of protection of a guarantee, event, certificate and ledger: a row, which is not always a person."""
+CLIENT = "client"
+"""The unit of federated training at client level: all that one data holder contributes."""
+UNITS = (UNIT, CLIENT)
 FORMAT = 1
 """The version of the certificate format; a reader refuses any other."""
 MOST_BYTES = 16 * 2**20
@@ -71,7 +84,7 @@ class Certificate(Discreet):
     loss : the loss compared with the original, which cannot be verified without it
     source : the name, the number of rows and the fingerprint of the original
     files : the other files of the release
-    unit : the unit of protection: a row
+    unit : the unit of protection: a row, or a client of a federated training
     made : the time of creation
     software : the versions of the software that made it
 
@@ -146,10 +159,10 @@ class Certificate(Discreet):
         for name, kind in types.items():
             if not isinstance(plain.get(name), kind):
                 raise FileError(f"'{path}' is damaged: its '{name}' is missing or of another type")
-        if plain.get("unit", UNIT) != UNIT:  # older certificates name no unit
-            raise FileError(
-                f"'{path}' protects the unit {str(plain['unit'])[:40]!r}, and only a {UNIT} can be verified"
-            )
+        unit = plain.get("unit", UNIT)  # older certificates name no unit
+        if unit not in UNITS:
+            able = " or a ".join(UNITS)
+            raise FileError(f"'{path}' protects the unit {str(unit)[:40]!r}, and only a {able} can be verified")
         for name in plain.keys() - types.keys() - {"format", "unit"}:
             raise FileError(f"'{path}' is damaged: it has an unknown field {str(name)[:40]!r}")
         files = {}
@@ -163,12 +176,15 @@ class Certificate(Discreet):
                 raise FileError(f"'{path}' names a file outside its folder")
         if not all(isinstance(one, dict) for one in plain["guarantees"]):
             raise FileError(f"'{path}' is damaged: its 'guarantees' are malformed")
+        if any(one.get("unit", unit) != unit for one in plain["guarantees"]):
+            raise FileError(f"'{path}' is damaged: a guarantee protects another unit than the {unit} that it names")
         columns = plain["schema"].get("columns")
         described = columns.values() if isinstance(columns, dict) else ()
         if any(isinstance(column, dict) and isinstance(column.get("hierarchy"), str) for column in described):
             raise FileError(f"'{path}' names a file outside its folder")  # allowed in a schema, not in a certificate
-        known = {name: plain[name] for name in types}
+        known: dict[str, Any] = {name: plain[name] for name in types}
         known |= {
+            "unit": unit,
             "guarantees": tuple(plain["guarantees"]),
             "schema": Schema.from_dict(plain["schema"], None),
             "files": files,

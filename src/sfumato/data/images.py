@@ -152,7 +152,9 @@ def check_images(given: Any, what: str = "images") -> NDArray[np.uint8]:
         return grey.astype(np.uint8)
     least, most = grey.min(), grey.max()
     if array.dtype.kind == "f":
-        if not (least >= 0 and most <= 1):  # not a number fails too
+        if np.isnan(least):
+            raise InputError(f"the {what} have pixels that are not numbers", hint="fill in missing pixels first")
+        if not (least >= 0 and most <= 1):
             raise InputError(f"the {what} are floats outside 0..1", hint="divide them by their largest possible value")
         rounded: NDArray[np.uint8] = np.rint(grey * 255).astype(np.uint8)
         return rounded

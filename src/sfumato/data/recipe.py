@@ -19,6 +19,7 @@ __all__ = ["RECIPE", "RUNNERS", "Recipe"]
 RECIPE = "recipe.toml"
 RUNNERS = {
     "anonymize": "sfumato.anonymizers.anonymize",
+    "federate": "sfumato.federation.federate",
     "mask": "sfumato.masking.masking",
     "perturb": "sfumato.masking.perturb",
     "query": "sfumato.budget.query.query",

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from sfumato._repr import Discreet
-from sfumato.data.certificate import CERTIFICATE, Certificate, FileFacts
+from sfumato._repr import Discreet, InNotebooks
+from sfumato.data.certificate import CERTIFICATE, UNIT, Certificate, FileFacts
 from sfumato.data.claim import Claim
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.fingerprint import fingerprint
@@ -27,6 +27,7 @@ __all__ = ["ARTIFACTS", "Artifact", "Layout", "Provenance", "Release", "Releases
 
 ARTIFACTS = {
     "table": "sfumato.measures.released_table:ReleasedTable",
+    "federated-model": "sfumato.federation.released:FederatedModel",
     "model": "sfumato.learners.training.released_model:ReleasedModel",
     "statistics": "sfumato.budget.query.answer:QueryAnswer",
     "generator": "sfumato.synthesizers.tables.generator:Generator",
@@ -144,7 +145,7 @@ class Provenance(Discreet):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Release(Discreet):
+class Release(Discreet, InNotebooks):
     """The result of a protection: an artifact, its guarantees, and how it was made.
 
     The attributes of the artifact are attributes of the release: ``release.table``, ``release.assessment``,
@@ -189,6 +190,11 @@ class Release(Discreet):
         return self.artifact.kind
 
     @property
+    def unit(self) -> str:
+        """The unit of protection: a row, unless a guarantee protects another one."""
+        return next((str(one.unit) for one in self.guarantees if hasattr(one, "unit")), UNIT)
+
+    @property
     def origin(self) -> Path | None:
         """The source file, or None if the source is not a file."""
         return self.provenance.origin
@@ -220,6 +226,7 @@ class Release(Discreet):
             loss=self.artifact.certified_loss,
             source=self.provenance.to_dict(),
             files={name: FileFacts.of(folder / name) for name in there},
+            unit=self.unit,
         )
 
     @classmethod

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sfumato._repr import named
+from sfumato._repr import InNotebooks, named
 from sfumato.data.hierarchies.hierarchy import Hierarchy
 from sfumato.data.hierarchies.label_paths import is_missing
 from sfumato.data.io.files import atomic_path, why
@@ -173,7 +173,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Schema:
+class Schema(InNotebooks):
     """The columns of a table, with the role and kind of each.
 
     Examples

@@ -1,69 +1,30 @@
 """Client-level privacy: every client adds its share of discrete Gaussian noise to its clipped update.
 
-The sum of discrete Gaussians is nearly a discrete Gaussian (Kairouz, Liu and Steinke 2021, theorem 1): with n shares
-of scale s on a sum in d dimensions of sensitivity D, in steps of the grid, it is ``e**2 / 2`` zero-concentrated with
-``e = D / (sqrt(n) s) + tau sqrt(d)`` and ``tau = 10 sum_{k<n} exp(-2 pi**2 s**2 k / (k + 1))``. Neighbours differ in
-one client, whose update is replaced by zero; only the ``threshold`` shares that are surely there are counted.
+What a sum costs is a `NoiseShares` event, in steps of the grid. Neighbours differ in one client, whose update is
+replaced by zero; only the ``threshold`` shares that are surely there are counted.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.budget.accounting.accountant import spent
+from sfumato.budget.accounting.concentrated import rho_of_epsilon
+from sfumato.budget.events import Event, NoiseShares, Repeated
 from sfumato.budget.noise import Source
 from sfumato.errors import InputError, OptionError
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.secure.fixed_point import FixedPoint
 
-__all__ = ["ClientNoise", "epsilon_of_rho", "epsilon_of_shares", "rho_of_epsilon"]
+__all__ = ["ClientNoise"]
 
 _ROOM = 1.01  # the norm of a rounded update, in clips
-
-
-def epsilon_of_rho(rho: float, delta: float) -> float:
-    """Return the epsilon of zero-concentrated privacy (Canonne, Kamath and Steinke 2020, corollary 13).
-
-    Examples
-    --------
-    >>> round(epsilon_of_rho(0.4, 1e-5), 3)
-    4.162
-    """
-    orders = 1 + np.geomspace(1e-3, 1e6, 20_000)
-    found = rho * orders - (np.log(delta) + np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
-    return max(float(found.min()), 0.0)
-
-
-def rho_of_epsilon(epsilon: float, delta: float) -> float:
-    """Return the largest rho of zero-concentrated privacy that costs at most epsilon.
-
-    Examples
-    --------
-    >>> round(rho_of_epsilon(4.162, 1e-5), 3)
-    0.4
-    """
-    low, high = 1e-12, 1e6
-    for _ in range(200):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if epsilon_of_rho(middle, delta) <= epsilon else (low, middle)
-    return low
-
-
-def epsilon_of_shares(sensitivity: float, scale: int, shares: int, dimensions: int, sums: int, delta: float) -> float:
-    """Return the cost of several sums, to each of which so many shares of noise were added.
-
-    Examples
-    --------
-    >>> round(epsilon_of_shares(1000, 500, shares=4, dimensions=10, sums=1, delta=1e-5), 2)
-    4.73
-    """
-    tau = 10 * sum(math.exp(-2 * math.pi**2 * scale**2 * k / (k + 1)) for k in range(1, shares))
-    each = sensitivity / (math.sqrt(shares) * scale) + tau * math.sqrt(dimensions)
-    return epsilon_of_rho(sums * each**2 / 2, delta)
 
 
 @dataclass(frozen=True)
@@ -86,16 +47,7 @@ class ClientNoise:
     @classmethod
     def of(cls, plan: FederationPlan, parties: int, weights: int) -> ClientNoise:
         """Calibrate the noise such that all updates together cost at most epsilon."""
-        assert plan.epsilon is not None
-        rho = rho_of_epsilon(plan.epsilon, plan.delta)
-        share = _ROOM * plan.clip / math.sqrt(2 * rho / plan.updates) / math.sqrt(plan.threshold)
-        code = FixedPoint(plan.clip + 40 * share, parties)
-        if code.step * math.sqrt(weights) / 2 > (_ROOM - 1) * plan.clip or share < 8 * code.step:
-            raise OptionError("the grid of the updates is too coarse for this clip and this number of parties")
-        made = cls(plan, code, math.ceil(share / code.step), weights)
-        while made.epsilon > plan.epsilon:
-            made = cls(plan, code, made.scale + max(made.scale // 10_000, 1), weights)
-        return made
+        return _calibrated(plan, parties, weights)
 
     @property
     def sensitivity(self) -> float:
@@ -103,10 +55,19 @@ class ClientNoise:
         return _ROOM * self.plan.clip / self.code.step
 
     @property
+    def event(self) -> NoiseShares:
+        """What one update costs."""
+        return NoiseShares(self.scale, self.sensitivity, self.plan.threshold, self.weights)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What all updates cost, repeated rounds included."""
+        return (Repeated(self.event, self.plan.updates),)
+
+    @property
     def epsilon(self) -> float:
-        """What all updates cost together."""
-        plan = self.plan
-        return epsilon_of_shares(self.sensitivity, self.scale, plan.threshold, self.weights, plan.updates, plan.delta)
+        """The epsilon of all updates together."""
+        return spent(self.events, self.plan.delta).epsilon
 
     def protect(self, update: NDArray[np.float64], source: Source) -> NDArray[np.unsignedinteger[Any]]:
         """Clip an update, round it and add this client's share of the noise."""
@@ -118,3 +79,17 @@ class ClientNoise:
         if float(np.linalg.norm(steps.astype(np.float64))) > self.sensitivity:
             raise InputError("the rounded update is beyond its bound")
         return self.code.of_integers(steps + source.discrete_gaussian(float(self.scale), len(steps)))
+
+
+@lru_cache(maxsize=16)  # each of many simulated clients asks
+def _calibrated(plan: FederationPlan, parties: int, weights: int) -> ClientNoise:
+    assert plan.epsilon is not None
+    rho = rho_of_epsilon(plan.epsilon, plan.delta)
+    share = _ROOM * plan.clip / math.sqrt(2 * rho / plan.updates) / math.sqrt(plan.threshold)
+    code = FixedPoint(plan.clip + 40 * share, parties)
+    if code.step * math.sqrt(weights) / 2 > (_ROOM - 1) * plan.clip or share < 8 * code.step:
+        raise OptionError("the grid of the updates is too coarse for this clip and this number of parties")
+    made = ClientNoise(plan, code, math.ceil(share / code.step), weights)
+    while made.epsilon > plan.epsilon:
+        made = ClientNoise(plan, code, made.scale + max(made.scale // 10_000, 1), weights)
+    return made

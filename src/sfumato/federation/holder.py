@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from sfumato.federation.plan import FederationPlan
 from sfumato.federation.secure.fixed_point import FixedPoint
 from sfumato.federation.weights import get_weights, network_of, set_weights
 from sfumato.federation.wire import Message, decode, encode
-from sfumato.learners.dpsgd.account import RunAccount
+from sfumato.learners.dpsgd.account import RunAccount, events_of
 from sfumato.learners.dpsgd.optimizers import Sgd
 from sfumato.learners.dpsgd.sampling import Full, Poisson
 from sfumato.learners.dpsgd.trainer import Trainer
@@ -39,7 +41,7 @@ class TrainingHolder:
     plan : what all parties agree on
     inputs, targets : its samples, and their classes from 0
     parties : how many holders there are
-    ledger : its own ledger, charged before the noise is used
+    ledger : its own ledger, charged before the noise is used: of rows at record level, of clients at client level
     record : a file that keeps what was sent, written before an update leaves the holder. Without it, a holder that is
         started again would not know what it has spent already.
 
@@ -83,10 +85,25 @@ class TrainingHolder:
             self._noise = ClientNoise.of(plan, parties, len(get_weights(network_of(plan))))
 
     def describe(self, request: Message) -> Message:
-        """Check the plan; without privacy, also report the number of rows."""
-        if FederationPlan.from_dict(request["plan"]) != self.plan:
+        """Check the plan; report what all updates cost or, without privacy, the number of rows."""
+        plan = FederationPlan.from_dict(request["plan"])
+        if plan.coding != self.plan.coding:
+            raise ProtocolError(f"party '{self.name}' has another schema, so its records would be coded otherwise")
+        if plan != self.plan:
             raise ProtocolError(f"party '{self.name}' has agreed to another plan")
-        return {"rows": len(self.inputs)} if self.plan.level == "none" else {}
+        if self.plan.level == "none":
+            return {"rows": len(self.inputs)}
+        return {"events": [one.to_dict() for one in self.planned]}
+
+    @property
+    def planned(self) -> tuple[Event, ...]:
+        """What all updates cost together, repeated rounds included; none without privacy."""
+        if self._noise is not None:
+            return self._noise.events
+        if self.plan.level == "none":
+            return ()
+        account, sampler, _ = self._account
+        return tuple(events_of(sampler, account.progress.ahead))
 
     def contribute(self, request: Message) -> tuple[NDArray[np.unsignedinteger[Any]], Message]:
         """Train from the given weights, and return the update."""
@@ -99,6 +116,7 @@ class TrainingHolder:
                 f"party '{self.name}' has sent {self.sent} updates, and its noise is for no more",
                 hint="plan with more spare rounds if rounds are repeated",
             )
+        began = time.monotonic()
         module, start = network_of(self.plan), np.asarray(request["weights"])
         set_weights(module, start)
         if self.plan.level == "record":
@@ -107,12 +125,15 @@ class TrainingHolder:
             self._train(module, number)
         update = (get_weights(module) - start).astype(np.float64)
         if self._noise is not None:
+            if self.ledger is not None:
+                self.ledger.charge(self._noise.event, note=f"update of round {number}")
+            self.events = (*self.events, self._noise.event)
             words = self._noise.protect(update, Source())
         else:
             words = FixedPoint(self.plan.bound, self.parties).encode(weight * update)
         self.sent += 1
         self._keep()
-        return words, {}
+        return words, {} if private else {"seconds": time.monotonic() - began}
 
     def _keep(self) -> None:
         """Write down what is about to leave this holder."""
@@ -152,25 +173,13 @@ class TrainingHolder:
 
     def _train_privately(self, module: torch.nn.Module) -> None:
         """DP-SGD with noise that is calibrated to all updates together."""
-        plan, rows = self.plan, len(self.inputs)
-        full = plan.batch >= rows
-        steps = plan.epochs * (1 if full else -(-rows // plan.batch))
-        size = sum(one.numel() for one in module.parameters())
-        sampler = Full(rows, dimensions=size) if full else Poisson(rows, plan.batch / rows, dimensions=size)
-        account = RunAccount(
-            epsilon=plan.epsilon,
-            noise_multiplier=None,
-            delta=plan.delta,
-            epochs=None,
-            steps=steps * plan.updates,
-            course=lambda way: 1.0,
-        )
-        account.open(sampler)
+        plan = self.plan
+        account, sampler, steps = self._account
         trainer = Trainer(
             module,
             delta=plan.delta,
             clip=plan.clip,
-            batch_size=None if full else plan.batch,
+            batch_size=None if isinstance(sampler, Full) else plan.batch,
             steps=steps,
             optimizer=Sgd(learning_rate=plan.learning_rate, momentum=0.0),
             ledger=self.ledger,
@@ -180,3 +189,22 @@ class TrainingHolder:
             trainer.fit(self.inputs, self.targets)
         finally:
             self.events = (*self.events, *trainer.events)
+
+    @cached_property
+    def _account(self) -> tuple[RunAccount, Full | Poisson, int]:
+        """Return the account of all updates together, how batches are drawn, and the steps of one update."""
+        plan, rows = self.plan, len(self.inputs)
+        full = plan.batch >= rows
+        steps = plan.epochs * (1 if full else -(-rows // plan.batch))
+        size = sum(one.numel() for one in network_of(plan).parameters())
+        account = RunAccount(
+            epsilon=plan.epsilon,
+            noise_multiplier=None,
+            delta=plan.delta,
+            epochs=None,
+            steps=steps * plan.updates,
+            course=lambda way: 1.0,
+        )
+        sampler = Full(rows, dimensions=size) if full else Poisson(rows, plan.batch / rows, dimensions=size)
+        account.open(sampler)
+        return account, sampler, steps

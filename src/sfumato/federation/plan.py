@@ -10,7 +10,10 @@ from typing import Any, Self
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError
 
-__all__ = ["FederationPlan"]
+__all__ = ["MODELS", "FederationPlan"]
+
+MODELS = ("logistic", "mlp", "cnn", "resnet18")
+"""The networks that can be trained together; the first two are also for tables."""
 
 _LEVELS = ("none", "record", "client")
 
@@ -33,6 +36,7 @@ class FederationPlan:
     absence : the probability that a party is left out of a round
     bound : the largest change of a weight in a round, by one party
     seed : the seed of initial weights, batches and absences, not of the noise
+    coding : the digest of how records become samples (`Coding.digest`), so that all holders code alike
 
     Examples
     --------
@@ -59,6 +63,7 @@ class FederationPlan:
     absence: float = 0.0
     bound: float = 16.0
     seed: int = 0
+    coding: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(whole("a side of a sample", one) for one in self.inputs))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import spent
+from sfumato.budget.ledger.ledger import Ledger
 from sfumato.errors import OptionError
-from sfumato.federation.channel import InProcess, Party
-from sfumato.federation.client_noise import ClientNoise
+from sfumato.federation.channel import Channel, InProcess, Party
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
-from sfumato.federation.rounds import Round, run_rounds
+from sfumato.federation.rounds import Round, Share, run_rounds
 from sfumato.federation.secure.masks import Roster
 from sfumato.federation.secure.sum import MaskedSum, PlainSum, SecureSum, masked_handlers, plain_handlers
 from sfumato.federation.weights import network_of, set_weights
 
-__all__ = ["Federated", "simulate"]
+__all__ = ["Federated", "check_secure", "names_of", "party_of", "simulate", "train_over"]
 
 Samples = tuple[NDArray[Any], NDArray[Any]]
 
@@ -36,7 +37,13 @@ class Federated:
     plan: FederationPlan
     weights: NDArray[np.float32]
     rounds: tuple[Round, ...]
-    epsilons: dict[str, float]
+    parties: dict[str, Share] = field(default_factory=dict)
+
+    @cached_property
+    def epsilons(self) -> dict[str, float]:
+        """The epsilon of each holder: of all its updates, repeated rounds included. Empty without privacy."""
+        cost = cache(lambda events: spent(events, self.plan.delta).epsilon)
+        return {name: cost(one.events) for name, one in self.parties.items() if one.events}
 
     @property
     def epsilon(self) -> float | None:
@@ -59,24 +66,28 @@ class Federated:
 
 def simulate(
     plan: FederationPlan,
-    holders: Sequence[Samples],
+    holders: Sequence[Samples] | Mapping[str, Samples],
     *,
     test: Samples | None = None,
     secure: str = "masks",
     checkpoint: Path | None = None,
     progress: Callable[[Round], None] | None = None,
+    keep: Callable[[int, NDArray[np.float32]], None] | None = None,
+    ledgers: Mapping[str, Ledger] | None = None,
 ) -> Federated:
     """Train with holders in this process.
 
     Parameters
     ----------
     plan : what all parties agree on
-    holders : the samples and classes of each
+    holders : the samples and classes of each; by name, if they have names
     test : samples to score the model of each round on; the scores are exact, for the owner of these samples
     secure : "masks", or "none" for sums in clear
     checkpoint : written after every round; beside it, each holder keeps a record of what it has sent. The same call
         resumes an interrupted training.
     progress : called after every round
+    keep : called with the number and the weights of each round
+    ledgers : the ledger of each holder, by name: holder-0001, holder-0002 ...
 
     Examples
     --------
@@ -87,6 +98,32 @@ def simulate(
     >>> simulate(plan, data, test=data[0]).rounds[-1].accuracy > 0.8
     True
     """
+    if not isinstance(holders, Mapping):
+        holders = dict(zip(names_of(len(holders)), holders, strict=True))
+    names = list(holders)
+    check_secure(plan, secure, len(names))
+    those = {}
+    for name, data in holders.items():
+        kept = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}.{name}")
+        ledger = (ledgers or {}).get(name)
+        those[name] = TrainingHolder(name, plan, *data, parties=len(names), record=kept, ledger=ledger)
+    channel, sums = _connect(those, plan, secure)
+    return train_over(channel, sums, plan, test=test, checkpoint=checkpoint, progress=progress, keep=keep)
+
+
+def names_of(holders: int) -> list[str]:
+    """Return the names of holders that have none.
+
+    Examples
+    --------
+    >>> names_of(2)
+    ['holder-0001', 'holder-0002']
+    """
+    return [f"holder-{at:04}" for at in range(1, holders + 1)]
+
+
+def check_secure(plan: FederationPlan, secure: str, parties: int) -> None:
+    """Refuse a sum that is unknown, or that the plan does not allow."""
     if secure not in ("masks", "none"):
         raise OptionError(f"secure must be masks or none, got {secure!r}")
     if plan.level == "client" and secure == "none":
@@ -94,44 +131,50 @@ def simulate(
             "privacy of clients needs masks: in clear, the coordinator sees each update with one share of the noise",
             hint="use secure='masks'",
         )
-    names = [f"holder-{at:04}" for at in range(1, len(holders) + 1)]
-    if plan.threshold > len(names):
-        raise OptionError(f"the threshold is {plan.threshold}, but there are only {len(names)} holders")
-    those = {}
-    for name, data in zip(names, holders, strict=True):
-        kept = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}.{name}")
-        those[name] = TrainingHolder(name, plan, *data, parties=len(names), record=kept)
-    channel, sums = _connect(those, plan, secure)
+    if plan.threshold > parties:
+        raise OptionError(f"the threshold is {plan.threshold}, but there are only {parties} holders")
+
+
+def train_over(
+    channel: Channel,
+    sums: SecureSum,
+    plan: FederationPlan,
+    *,
+    test: Samples | None = None,
+    checkpoint: Path | None = None,
+    progress: Callable[[Round], None] | None = None,
+    keep: Callable[[int, NDArray[np.float32]], None] | None = None,
+) -> Federated:
+    """Run all rounds over a channel, and score each model on the test samples."""
 
     def score(weights: NDArray[np.float32]) -> dict[str, float]:
         assert test is not None
-        chances = Federated(plan, weights, (), {}).probabilities(test[0])
+        chances = Federated(plan, weights, ()).probabilities(test[0])
         right = chances[np.arange(len(chances)), test[1]]
         return {
             "accuracy": float((chances.argmax(1) == test[1]).mean()),
             "loss": float(-np.log(np.maximum(right, 1e-12)).mean()),
         }
 
-    state = run_rounds(
-        plan, channel, sums, checkpoint=checkpoint, score=None if test is None else score, progress=progress
-    )
-    epsilons: dict[str, float] = {}
-    if plan.level == "client":
-        epsilons = dict.fromkeys(names, ClientNoise.of(plan, len(names), len(state.weights)).epsilon)
-    elif plan.level == "record":
-        epsilons = {name: spent(one.events, plan.delta).epsilon for name, one in those.items() if one.events}
-    return Federated(plan, state.weights, tuple(state.rounds), epsilons)
+    scored = None if test is None else score
+    state = run_rounds(plan, channel, sums, checkpoint=checkpoint, score=scored, progress=progress, keep=keep)
+    return Federated(plan, state.weights, tuple(state.rounds), state.parties)
 
 
 def _connect(those: dict[str, TrainingHolder], plan: FederationPlan, secure: str) -> tuple[InProcess, SecureSum]:
-    if secure == "none":
-        handlers = {name: plain_handlers(one.contribute) for name, one in those.items()}
-        sums: SecureSum = PlainSum(plan.threshold)
-    else:
-        keys = {name: Ed25519PrivateKey.generate() for name in those}
+    keys = {name: Ed25519PrivateKey.generate() for name in those}
+    roster = None
+    if secure == "masks":
         public = {name: one.public_key().public_bytes_raw() for name, one in keys.items()}
         roster = Roster(secrets.token_bytes(32), public, plan.threshold)
-        handlers = {name: masked_handlers(roster, name, keys[name], one.contribute) for name, one in those.items()}
-        sums = MaskedSum(roster)
-    parties = [Party(name, {**handlers[name], "train/describe": one.describe}) for name, one in those.items()]
-    return InProcess(parties), sums
+    sums = PlainSum(plan.threshold) if roster is None else MaskedSum(roster)
+    return InProcess([party_of(one, roster, keys[name]) for name, one in those.items()]), sums
+
+
+def party_of(holder: TrainingHolder, roster: Roster | None, identity: Ed25519PrivateKey) -> Party:
+    """Return a holder as a party: with masks if there is a roster, else in clear."""
+    if roster is None:
+        handlers = plain_handlers(holder.contribute)
+    else:
+        handlers = masked_handlers(roster, holder.name, identity, holder.contribute)
+    return Party(holder.name, {**handlers, "train/describe": holder.describe})

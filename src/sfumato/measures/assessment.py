@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
+import polars as pl
 
-from sfumato._repr import Discreet, Plain
+from sfumato._repr import Discreet, InNotebooks, Plain
 from sfumato.data.schema import Role
 from sfumato.measures.guarantee import Check, Witness, as_json_number
 from sfumato.measures.people import People
@@ -118,7 +119,7 @@ def round_shares(share: Any, rows: int) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Assessment(Measures):
+class Assessment(Measures, InNotebooks):
     """How anonymous a table is: the worst number of each model, with its witness.
 
     The result of `assess`. Besides ``k``, ``alpha``, ``l`` and so on, each the worst over all
@@ -213,6 +214,24 @@ class Assessment(Measures):
             "options": self.options,
             "profiles": [profile.to_dict() for profile in self.profiles],
         }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a row per measure: its name, and its value over all sensitive attributes and for each of them.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> frame = sf.assess("patients.csv", qi=["zip", "age"], sensitive=["disease"]).to_frame()
+        >>> frame.filter(pl.col("measure") == "l")["value"].to_list()
+        [1.0, 1.0]
+        """
+        rows = [("", name, value) for name, value in self.numbers().items()]
+        for column, measures in self.by_sensitive.items():
+            rows += [(column, name, value) for name, value in measures.numbers().items() if name != "k"]
+        rows += [("", f"risk_{name}", value) for name, value in self.risk.to_dict().items()]
+        kept = [(column, name, float(value)) for column, name, value in rows if isinstance(value, int | float | str)]
+        names = {"sensitive": pl.String, "measure": pl.String, "value": pl.Float64}
+        return pl.DataFrame(kept, schema=names, orient="row")
 
     def to_json(self) -> str:
         """Return the assessment as JSON."""

@@ -106,10 +106,7 @@ def _trained(settings: Settings) -> Iterator[Row | Figure]:
         "epsilon after each epoch; a ledger is charged before every use, and training resumes from checkpoints",
     )
     yield EXPERIMENT.row(
-        "together",
-        None,
-        "missing",
-        "encrypted prediction with one key is here (see encrypted); a key that several parties hold together is not",
+        "together", "see the experiment 'encrypted'", "built", "sums, analyses and training under a key of all parties"
     )
     for what, title in (("loss", "Loss on training images"), ("score", "Test accuracy")):
         lines = {name: [(past["epoch"], past[what]) for past in one.history] for name, one in both.items()}

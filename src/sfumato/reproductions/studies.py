@@ -16,8 +16,8 @@ def study(package: str, name: str, **changes: Any) -> Any:
 
     Examples
     --------
-    >>> study("learners", "epsilon-sweep", model="logistic", epsilon="none", samples=100, epochs=1).rows
-    100
+    >>> study("learners", "private-cnn", full=False, samples=64, test_samples=20, epochs=1).rows
+    64
     """
     from sfumato.learners.training.sweep import run_recipe
 

@@ -128,8 +128,8 @@ class Reproduction:
     --------
     >>> import sfumato as sf
     >>> found = sf.reproduce("epsilon-sweep", quick=True, epsilons=())
-    >>> {row.what: round(row.ours, 3) for row in found.rows}["two-coin randomized response: epsilon"]
-    1.099
+    >>> [round(row.ours, 3) for row in found.rows if row.key == "coins"]
+    [1.099]
     """
 
     name: str

@@ -21,6 +21,7 @@ from sfumato.federation import (
     AnalysisHolder,
     AnalysisPlan,
     CrossTable,
+    ElementSum,
     Histogram,
     LinearRegression,
     LogisticRegression,
@@ -127,6 +128,16 @@ def test_how_rows_are_spread_changes_nothing(ages, first, second):
         assert found(analysis, holders=parts) == found(analysis, holders=alone)
 
 
+def test_vectors_are_added_element_by_element():
+    one = found(ElementSum("age", size=300))["age"]
+    assert one["holders"] == 3
+    assert one["sums"] == pytest.approx((POOLED["age"][:300] + POOLED["age"][300:600] + POOLED["age"][600:]).to_list())
+    with pytest.raises(ProtocolError, match="the vector has 300 numbers, but the plan is for 299"):
+        found(ElementSum("age", size=299))
+    with pytest.raises(OptionError, match="leave out epsilon"):
+        found(ElementSum("age", size=300), epsilon=1.0)
+
+
 def test_rows_with_a_missing_value_are_left_out():
     frame = pl.DataFrame({"age": [10.0, None, 30.0], "sex": ["f", "f", None]})
     holders = dict.fromkeys(NAMES, frame)
@@ -185,7 +196,7 @@ def test_overflow_is_refused_before_it_happens():
             OptionError,
             "cannot be relied on",
         ),
-        (lambda: of_dict({"kind": "magic"}), InputError, "known: moments"),
+        (lambda: of_dict({"kind": "magic"}), InputError, "known: mean"),
         (lambda: AnalysisPlan.from_dict({"schema": {}}), InputError, "lacks a part"),
     ],
 )
@@ -200,12 +211,13 @@ def test_a_plan_survives_json_for_every_analysis():
         Histogram("age", bins=3),
         Quantiles("age"),
         CrossTable(("sex",)),
+        ElementSum("age", size=300),
         LinearRegression(("age",), "pressure"),
         LogisticRegression(("age",), "ill"),
     )
     assert {type(one) for one in every} == {*ANALYSES.values()}
     for one in every:
-        plan = AnalysisPlan(analysis=one, schema=SCHEMA, parties=3, epsilon=1.0)
+        plan = AnalysisPlan(analysis=one, schema=SCHEMA, parties=3, threshold=2)
         again = AnalysisPlan.from_dict(json.loads(json.dumps(plan.to_dict())))
         assert again == plan
         assert again.digest == plan.digest

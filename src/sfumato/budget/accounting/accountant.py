@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.budget.accounting.composition import replace_one
+from sfumato.budget.accounting.concentrated import epsilon_of_rho, rho_of
 from sfumato.budget.accounting.pld import epsilon_lower_bound, epsilon_upper_bound, own_cost, set_aside
 from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import (
@@ -31,6 +32,7 @@ from sfumato.budget.events import (
     Shuffled,
 )
 from sfumato.budget.noise import Floats
+from sfumato.data.certificate import UNIT
 from sfumato.data.validate import real
 from sfumato.errors import OptionError, one_of
 
@@ -68,7 +70,7 @@ class Spent:
         """A lower bound on the exact epsilon of the same accounting; None for Renyi privacy."""
         if self.accountant != "pld" or self.epsilon == math.inf:
             return None
-        if self.delta < _LEAST_DELTA:
+        if self.delta < _LEAST_DELTA or rho_of(self.events) is not None:
             return self.epsilon
         ideal, _, _ = set_aside(self.events)
         return min(self.epsilon, epsilon_lower_bound(ideal, self.delta))
@@ -86,8 +88,13 @@ class Spent:
             "accountant": self.accountant,
         }
 
+    @property
+    def unit(self) -> str:
+        """The unit that the events protect."""
+        return self.events[0].unit if self.events else UNIT
+
     def __str__(self) -> str:
-        return f"epsilon {self.epsilon:.3g} at delta {self.delta:g} ({self.relation.in_words})"
+        return f"epsilon {self.epsilon:.3g} at delta {self.delta:g} ({self.relation.of_one(self.unit)})"
 
 
 def spent(
@@ -132,6 +139,8 @@ def spent(
         raise OptionError(f"delta must be 0 or at least {_LEAST_DELTA:g}, got {delta:g}")
     if not given or delta < _LEAST_DELTA or (accountant == "pld" and _saves_little(given, delta, epsilon)):
         return Spent(epsilon, delta, under, accountant, given)
+    if accountant == "pld" and (rho := rho_of(given)) is not None:
+        return Spent(min(epsilon, epsilon_of_rho(rho, delta)), delta, under, accountant, given)
     ideal, more, lost = set_aside(given)
     if lost < delta:
         if accountant == "pld":
@@ -245,6 +254,8 @@ def check_delta(delta: Any, rows: int | None = None, *, allow_zero: bool = False
 def _under_one_relation(
     events: tuple[Event, ...], relation: Relation | str | None
 ) -> tuple[Relation, tuple[Event, ...]]:
+    if len({event.unit for event in events}) > 1:
+        raise OptionError("events that protect a row and events that protect a client have no common epsilon")
     relations = {event.relation for event in events}
     asked = one_of(Relation, relation, "the relation") if relation is not None else None
     if asked is None and len(relations) > 1:

@@ -25,7 +25,7 @@ from sfumato.budget.accounting.accountant import check_delta, quick_bound, spent
 from sfumato.budget.accounting.composition import replace_one
 from sfumato.budget.events import Event, Relation, Repeated
 from sfumato.budget.ledger.store import Entry, Store, key_check
-from sfumato.data.certificate import UNIT
+from sfumato.data.certificate import UNIT, UNITS
 from sfumato.data.io.files import why
 from sfumato.data.io.fingerprint import home, user_hmac
 from sfumato.data.table import Table
@@ -168,6 +168,7 @@ class Ledger:
         relation: Relation | str | None = None,
         note: str = "",
         path: str | Path | None = None,
+        unit: str = UNIT,
     ) -> Ledger:
         """Set the limit of a data set, and create its ledger if it has none; the latest limit applies.
 
@@ -184,6 +185,9 @@ class Ledger:
             A reason, kept in the history.
         path : str or Path, optional
             The ledger file.
+        unit : str
+            What the limit is for: each "row", or all of the data as one "client" of federated trainings. A ledger of
+            clients needs a path of its own; neither takes an event of the other unit.
 
         Examples
         --------
@@ -193,6 +197,10 @@ class Ledger:
         """
         asked = None if relation is None else one_of(Relation, relation, "the relation")
         _check_note(note)
+        if unit not in UNITS:
+            raise OptionError(f"the unit of a ledger must be one of {', '.join(UNITS)}, got {unit!r}")
+        if unit != UNIT and path is None:
+            raise OptionError(f"a ledger of the unit {unit} needs a file of its own", hint="give path=")
         table = _table(data)
         fingerprint, rows = _identity(table)
         limit = _limit(epsilon, delta, rows)
@@ -200,11 +208,13 @@ class Ledger:
         _make_folder(target, default=path is None)
         terms: dict[str, Any] = {**limit.to_dict(), "note": note, "origin": sorted(_marks(table))}
         made = {"version": _VERSION, "data": fingerprint, "relation": (asked or Relation.ADD_REMOVE).value}
-        made["unit"] = UNIT
+        made["unit"] = unit
         if not target.exists() and Store.create(target, [("made", made), ("grant", terms)]):
             return cls(target)
         ledger = cls(target)
         ledger._refuse_other(fingerprint)
+        if unit != ledger.unit:
+            raise OptionError(f"the ledger '{target}' protects a {ledger.unit}, and this grant is for a {unit}")
         if asked not in (None, ledger.relation):
             raise OptionError(
                 f"the relation of the ledger is {ledger.relation.value} and cannot be changed, got {asked.value}"
@@ -304,6 +314,11 @@ class Ledger:
         return self._relation
 
     @property
+    def unit(self) -> str:
+        """What the limit is for: a row, or a client of federated trainings."""
+        return str(self._history[0].content.get("unit", UNIT))
+
+    @property
     def limit(self) -> Budget:
         """The latest limit that was granted."""
         self._refresh()
@@ -350,7 +365,7 @@ class Ledger:
         """
         content: dict[str, Any] = {
             "event": self._plain(event),
-            "unit": UNIT,
+            "unit": self.unit,
             "times": whole(_TIMES, times),
             "note": _check_note(note),
             "private": bool(private),
@@ -405,7 +420,7 @@ class Ledger:
             "spent": account.spent.to_dict(),
             "left": account.left,
             "relation": self._relation.value,
-            "unit": UNIT,
+            "unit": self.unit,
             "events": [_entry_dict(entry) for entry in self._history if entry.kind == "charge"],
             "reservations": [held.to_dict(number) for number, held in self._live().items()],
         }
@@ -477,6 +492,8 @@ class Ledger:
         """Return an event as plain values, converted to the relation of the ledger."""
         if not isinstance(event, Event):
             raise OptionError(f"only an event can be charged, got {type(event).__name__}")
+        if event.unit != self.unit:
+            raise OptionError(f"the event protects a {event.unit}, and the ledger '{self.path}' a {self.unit}")
         if event.relation is not self._relation and self._relation is Relation.REPLACE_ONE:
             event = replace_one(event)
         if event.relation is not self._relation:

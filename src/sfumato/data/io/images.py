@@ -162,10 +162,10 @@ def _array(file: IO[bytes], size: int, source: str, name: str) -> NDArray[Any]:
         raise FileError(f"'{source}' is damaged: its array '{name}' cannot be read") from error
     if dtype.hasobject or dtype.kind not in "biuf":
         what = "pickled objects" if dtype.hasobject else "values that are not numbers"
-        raise FileError(
-            f"'{source}' holds {what} in '{name}', which are never loaded",
-            hint="store one array of numbers; images of different sizes must be brought to one size first",
-        )
+        hint = "store one array of numbers; images of different sizes must be brought to one size first"
+        if name in (labels for _, labels in (*_NAMES, *_TEST_NAMES)):
+            hint = "store one whole number for each image, and number the classes from 0"
+        raise FileError(f"'{source}' holds {what} in '{name}', which are never loaded", hint=hint)
     if len(shape) > _MOST_AXES or any(one < 0 for one in shape):
         raise damaged
     wanted = math.prod(shape) * dtype.itemsize

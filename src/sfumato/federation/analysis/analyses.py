@@ -27,6 +27,7 @@ __all__ = [
     "GRID",
     "Analysis",
     "CrossTable",
+    "ElementSum",
     "Histogram",
     "LinearRegression",
     "LogisticRegression",
@@ -101,11 +102,11 @@ class Moments(Analysis):
     Examples
     --------
     >>> Moments(("age", "income")).to_dict()
-    {'kind': 'moments', 'columns': ('age', 'income')}
+    {'kind': 'mean', 'columns': ('age', 'income')}
     """
 
     columns: tuple[str, ...]
-    kind = "moments"
+    kind = "mean"
 
     def __post_init__(self) -> None:
         _names(self, "columns")
@@ -294,6 +295,57 @@ class CrossTable(Analysis):
 
 
 @dataclass(frozen=True)
+class ElementSum(Analysis):
+    """The sum, over the holders, of a column element by element: every holder has as many rows, in the same order.
+
+    Examples
+    --------
+    >>> ElementSum("counts", size=52).sums
+    1
+    """
+
+    column: str
+    size: int
+    kind = "sum"
+
+    def __post_init__(self) -> None:
+        _names(self, "column")
+        whole("the number of elements", self.size, most=1 << 26)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def length(self, schema: Schema) -> int:
+        """Count the elements, and one for the number of holders."""
+        units_of(schema, self.numbers)
+        return self.size + 1
+
+    def norm(self, schema: Schema) -> float:
+        """Bound what one row adds: its element."""
+        return 1.0
+
+    def add(self, schema: Schema, columns: Columns, state: Floats) -> Integers:
+        """Return the elements themselves."""
+        if len(columns.numbers) != self.size:
+            raise InputError(f"the vector has {len(columns.numbers):,} numbers, but the plan is for {self.size:,}")
+        steps = np.rint(columns.numbers[:, 0] * 2.0**GRID).astype(np.int64)
+        return np.concatenate([steps, [1 << GRID]])
+
+    def result(self, schema: Schema, state: Floats, noise: float) -> dict[str, Any]:
+        """Scale the sums back."""
+        (unit,) = units_of(schema, self.numbers)
+        holders = round(float(state[-1]))
+        return {self.column: {"sums": (state[:-1] * unit.half + holders * unit.middle).tolist(), "holders": holders}}
+
+
+@dataclass(frozen=True)
 class _Regression(Analysis):
     """A regression of a target on columns of numbers, all scaled to -1 and 1, with an intercept."""
 
@@ -471,7 +523,8 @@ class LogisticRegression(_Regression):
 
 
 ANALYSES: dict[str, type[Analysis]] = {
-    one.kind: one for one in (Moments, Histogram, Quantiles, CrossTable, LinearRegression, LogisticRegression)
+    one.kind: one
+    for one in (Moments, Histogram, Quantiles, CrossTable, ElementSum, LinearRegression, LogisticRegression)
 }
 """The class of each analysis by its kind."""
 
@@ -481,7 +534,7 @@ def of_dict(plain: Mapping[str, Any]) -> Analysis:
 
     Examples
     --------
-    >>> of_dict({"kind": "moments", "columns": ["age"]})
+    >>> of_dict({"kind": "mean", "columns": ["age"]})
     Moments(columns=('age',))
     """
     try:

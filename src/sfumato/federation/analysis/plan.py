@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from sfumato.budget.events import ApproximateEvent, Event
+from sfumato.budget.accounting.concentrated import epsilon_of_rho, rho_of_epsilon
+from sfumato.budget.events import ApproximateEvent, Event, NoiseShares
 from sfumato.data.schema import Schema
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError
 from sfumato.federation.analysis.analyses import GRID, Analysis, of_dict
-from sfumato.federation.client_noise import epsilon_of_shares, rho_of_epsilon
 from sfumato.federation.secure.connect import SECURE
 
 __all__ = ["AnalysisPlan"]
@@ -82,6 +82,10 @@ class AnalysisPlan:
             real("epsilon", self.epsilon, above=0)
         if not 0 < self.delta < 1:
             raise OptionError(f"delta must be between 0 and 1, got {self.delta!r}")
+        if self.epsilon is not None and self.analysis.kind == "sum":
+            raise OptionError(
+                "a sum of vectors has no noise: its elements are not rows of people", hint="leave out epsilon"
+            )
         _set(self, "schema", Schema([self.schema[name] for name in self.columns]))
         if self.parties * (self.rows * 2**GRID + _TAIL * self.noise) >= _MOST_TOTAL:
             raise OptionError(
@@ -117,7 +121,8 @@ class AnalysisPlan:
 
     def _cost(self, sensitivity: float, scale: int) -> float:
         assert self.honest is not None
-        return epsilon_of_shares(sensitivity, scale, self.honest, self.length, self.analysis.sums, self.delta)
+        share = NoiseShares(scale, sensitivity, self.honest, self.length, unit="row")
+        return epsilon_of_rho(self.analysis.sums * share.rho, self.delta)
 
     @property
     def event(self) -> Event | None:

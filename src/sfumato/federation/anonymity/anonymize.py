@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from sfumato.data.table import Table
 from sfumato.errors import InputError, OptionError, did_you_mean, one_of
 from sfumato.federation.anonymity.assess import sum_of_all
 from sfumato.federation.anonymity.cells import MOST_CELLS, described, public_values
-from sfumato.federation.anonymity.grow import Layout, grow, guided_cuts, mondrian_cuts
+from sfumato.federation.anonymity.grow import Layout, grow, guided_cuts, inconsistent, mondrian_cuts
 from sfumato.federation.anonymity.holder import sendable
 from sfumato.federation.anonymity.regions import Regions
 from sfumato.federation.channel import Channel
@@ -156,7 +157,7 @@ def anonymize_union(
     published, exact = publish(problem, members, output), 0
     if output is Output.INTERVAL:
         published, exact = tell_apart(problem, members, published)
-    rows = union.recoded(regions, published)
+    rows = union.recoded(regions, published, int(problem.records.sum()))
     released = Table(sanitize(rows, shuffle=True), schema.released())
     assessment = measure_release(released, method.asked)
     union.keep(method.asked)
@@ -204,18 +205,19 @@ class _Union:
         request = {"count": "regions", "schema": _sent(columns), "regions": regions.to_message()}
         for first in range(0, len(opened), at_once):
             some = opened[first : first + at_once]
-            total = self.total({**request, "opened": np.array(some, dtype=np.int64)})
-            yield from total.reshape(len(some), *shape)
+            asked = {**request, "opened": np.array(some, dtype=np.int64)}
+            yield from self.total(asked, len(some) * shape[0] * shape[1]).reshape(len(some), *shape)
 
-    def recoded(self, regions: Regions, published: Sequence[pl.Series]) -> pl.DataFrame:
-        """Have the rows recoded, and build the union of the recoded rows from their counts."""
+    def recoded(self, regions: Regions, published: Sequence[pl.Series], rows: int) -> pl.DataFrame:
+        """Have so many rows recoded, and build the union of the recoded rows from their counts."""
         others = [column for column in self.schema.columns if column.role is not Role.QUASI]
         values = [public_values(column) for column in others]
         shape = tuple(len(one) + 1 for one in values)
-        at_once = MOST_CELLS // int(np.prod(shape, dtype=object))
+        combinations = math.prod(shape)
+        at_once = MOST_CELLS // combinations
         if not at_once:
             raise InputError(
-                f"the columns beside the quasi-identifiers have {int(np.prod(shape, dtype=object)):,} combinations, "
+                f"the columns beside the quasi-identifiers have {combinations:,} combinations, "
                 f"and at most {MOST_CELLS:,} are counted together",
                 hint="release fewer columns, or generalise the finest of them first",
             )
@@ -225,11 +227,13 @@ class _Union:
             "regions": regions.to_message(),
             "published": [sendable(one) for one in published],
         }
-        frames = []
+        frames, left = [], rows
         for first in range(0, len(published[0]), at_once):
             last = min(first + at_once, len(published[0]))
-            total = self.total({**request, "first": first, "last": last})
-            held = np.flatnonzero(total)
+            total = self.total({**request, "first": first, "last": last}, (last - first) * combinations)
+            held, left = np.flatnonzero(total), left - int(total.sum())
+            if left < 0:
+                raise inconsistent()
             row = np.repeat(held, total[held])
             of_class, *codes = np.unravel_index(row, (last - first, *shape))
             new = [one.gather(of_class + first) for one in published]
@@ -238,11 +242,13 @@ class _Union:
                 for one, code in zip(values, codes, strict=True)
             ]
             frames.append(pl.DataFrame(new))
+        if left:
+            raise inconsistent()
         return pl.concat(frames).select(self.schema.names)
 
-    def total(self, request: Message) -> Ints:
+    def total(self, request: Message, length: int) -> Ints:
         """Sum the counts of all holders."""
-        return sum_of_all(self.channel, self.secure, next(self.rounds), request)
+        return sum_of_all(self.channel, self.secure, next(self.rounds), request, length)
 
     def keep(self, guarantees: Sequence[ClassGuarantee]) -> None:
         """Tell the holders that the union keeps the guarantees."""

@@ -79,7 +79,7 @@ def assess_union(
     else:
         cells = Cells(columns)
         request = {"count": "cells", "schema": Schema(cells.columns).to_dict()}
-        total = sum_of_all(channel, secure, round_, request)
+        total = sum_of_all(channel, secure, round_, request, math.prod(cells.shape))
         held = np.flatnonzero(total)
         tuples = tuples_of(columns, np.column_stack(np.unravel_index(held, cells.shape)), total[held])
     if not len(tuples.count):
@@ -98,7 +98,7 @@ def _stepwise(channel: Channel, secure: SecureSum, columns: Sequence[Column], ro
         longer, counts = [], []
         for some in np.array_split(known, max(math.ceil(len(known) * size / MOST_CELLS), 1)):
             request = {"count": "combinations", "schema": schema, "combinations": some}
-            total = sum_of_all(channel, secure, next(rounds), request)
+            total = sum_of_all(channel, secure, next(rounds), request, len(some) * size)
             held = np.flatnonzero(total)
             longer.append(np.column_stack([some[held // size], held % size]))
             counts.append(total[held])
@@ -108,8 +108,8 @@ def _stepwise(channel: Channel, secure: SecureSum, columns: Sequence[Column], ro
     return tuples_of(columns[: known.shape[1]], known, count)
 
 
-def sum_of_all(channel: Channel, secure: SecureSum, round_: int, request: Message) -> Ints:
-    """Sum the counts of all holders; an error that names the first one whose counts are missing."""
+def sum_of_all(channel: Channel, secure: SecureSum, round_: int, request: Message, length: int) -> Ints:
+    """Sum so many counts of all holders; an error that names the first one whose counts are missing."""
     summed = secure.total(channel, round_, dict.fromkeys(channel.names, request))
     for name in channel.names:
         if name not in summed.present:
@@ -117,4 +117,6 @@ def sum_of_all(channel: Channel, secure: SecureSum, round_: int, request: Messag
                 f"party '{name}' is missing, and the union without it is another table",
                 hint=summed.refused.get(name, "it did not answer"),
             )
+    if len(summed.total) != length:
+        raise ProtocolError(f"the holders sent {len(summed.total):,} counts, and {length:,} were requested")
     return summed.total.astype(np.int64)

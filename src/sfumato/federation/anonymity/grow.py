@@ -26,7 +26,7 @@ from sfumato.data.coding import Domain, encode_column
 from sfumato.data.schema import Column
 from sfumato.engines.compiling import plain
 from sfumato.engines.tuples import Tuples
-from sfumato.errors import InputError
+from sfumato.errors import InputError, ProtocolError
 from sfumato.federation.anonymity.cells import public_values
 from sfumato.federation.anonymity.regions import Regions
 from sfumato.measures.classes import Floats, Ints
@@ -121,7 +121,16 @@ class Layout:
 
     def arranged(self, counts: Ints) -> Ints:
         """Return the matrix of a region."""
-        return counts[self.rows][:, self.columns].astype(np.int64)
+        return self.checked(counts[self.rows][:, self.columns])
+
+    def checked(self, part: Ints) -> Ints:
+        """Return a matrix in which every column of the table has the same records; an error if it is not one."""
+        every = [part[line].sum(axis=0) for line in self.lines]
+        ends = np.cumsum([0, *(len(domain) for domain in self.others)]).tolist()
+        sums = {int(every[0][begin:end].sum()) for begin, end in pairwise(ends)}
+        if part.min() < 0 or len(sums) > 1 or any((one != every[0]).any() for one in every):
+            raise inconsistent()
+        return part
 
     def records(self, part: Ints) -> Ints:
         """Return the number of records of each row of a matrix."""
@@ -177,7 +186,7 @@ def grow(count: Count, layout: Layout, root: Ints, choose: Choose) -> tuple[Regi
         opened = [part for left in below for part in (left, left + 1)]
         for left, counts in zip(below, count(regions, list(below)) if below else (), strict=True):
             found[left] = layout.arranged(counts)
-            found[left + 1] = found.pop(below[left]) - found[left]
+            found[left + 1] = layout.checked(found.pop(below[left]) - found[left])
     return regions, [found[region] for region in regions.leaves.tolist()]
 
 
@@ -246,6 +255,11 @@ class _Guided(Chooser):
         """Yield the sensitive values and the records of both sides of a cut."""
         some = part[cut.cells]
         return _sides(some, cut.cells_right, self.limits, self.layout.records(some))
+
+
+def inconsistent() -> ProtocolError:
+    """Return the error for counts that cannot be those of a table."""
+    return ProtocolError("the counts of the holders contradict each other", hint="a holder changed its table, or lies")
 
 
 def _sides(part: Ints, right: Side, asked: Limits, records: Ints) -> Iterator[tuple[Ints, int]]:

@@ -129,9 +129,9 @@ class UnionHolder:
         regions = Regions.from_message(request["regions"], sizes)
         class_of = np.full(len(regions), -1)
         class_of[regions.leaves] = np.arange(len(regions.leaves))
-        self._recoded = self._recode(schema, regions, class_of, [received(one) for one in request["published"]])
         first, last = request["first"], request["last"]
         positions, count, sizes = self._positions([*quasi, *others])
+        self._recoded = self._recode(schema, regions, class_of, [received(one) for one in request["published"]])
         of = class_of[regions.route(positions[:, : len(quasi)])] - first
         there = (of >= 0) & (of < last - first)
         shape = (last - first, *sizes[len(quasi) :])

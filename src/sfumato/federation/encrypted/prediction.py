@@ -107,21 +107,31 @@ class Client:
     [0.75]
     """
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, *, secret: bytes | None = None) -> None:
         library, context = seal(), question.parameters.context
         self.question = question
         self._encoder = library.CKKSEncoder(context)
-        keys = library.KeyGenerator(context)
-        secret = keys.secret_key()
-        self._encryptor, self._decryptor = library.Encryptor(context, secret), library.Decryptor(context, secret)
-        elements = [question.parameters.element(one) for one in question.steps]
-        self.public_keys = encode(
-            {
-                "galois": to_bytes(keys.create_galois_keys(elements)) if elements else b"",
-                "relin": to_bytes(keys.create_relin_keys()),
-            }
-        )
-        """What the server needs to compute, and may know."""
+        self.public_keys = b""
+        """What the server needs to compute, and may know; empty for a client that was made of its secret key."""
+        if secret is None:
+            keys = library.KeyGenerator(context)
+            self._secret = keys.secret_key()
+            elements = [question.parameters.element(one) for one in question.steps]
+            self.public_keys = encode(
+                {
+                    "galois": to_bytes(keys.create_galois_keys(elements)) if elements else b"",
+                    "relin": to_bytes(keys.create_relin_keys()),
+                }
+            )
+        else:
+            self._secret = from_bytes("SecretKey", question.parameters, secret, most=question.parameters.most_bytes(1))
+        self._encryptor = library.Encryptor(context, self._secret)
+        self._decryptor = library.Decryptor(context, self._secret)
+
+    @property
+    def secret_key(self) -> bytes:
+        """The secret key, from which the same client can be made again; keep it in a file that only you can read."""
+        return to_bytes(self._secret)
 
     def __repr__(self) -> str:
         return f"Client({self.question.widths})"

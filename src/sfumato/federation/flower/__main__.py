@@ -1,4 +1,4 @@
-"""The commands for real hosts: ``authority``, ``key``, ``coordinate`` and ``join``; see `host_commands`."""
+"""The commands for real hosts: ``authority``, ``key``, ``agree``, ``coordinate`` and ``join``; see `host_commands`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,21 @@ def authority(folder: Path, address: str, days: float) -> None:
 @commands.command()
 @click.option("--folder", type=Path, required=True, help="The data holder's private folder.")
 def key(folder: Path) -> None:
-    """Make a data holder's key."""
+    """Make a data holder's keys: node.pub, by which the server knows it, and identity.pub, for sums by masks."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    keys.make_identity(folder)
     click.echo(keys.make_node_key(folder))
+
+
+@commands.command()
+@click.option("--plan", type=Path, required=True, help="The file that 'sfumato federate --hosts' wrote.")
+@click.option("--identity", multiple=True, required=True, help="NAME=FILE, the identity.pub of a data holder.")
+@click.option("--to", type=Path, default=Path("federation.json"), show_default=True, help="The file to write.")
+def agree(plan: Path, identity: tuple[str, ...], to: Path) -> None:
+    """Write what all parties agree on: the plan, and who takes part. Every holder reads it before it joins."""
+    from sfumato.federation.flower.training import write_agreement
+
+    click.echo(write_agreement(plan, _by_name("--identity", identity), to))
 
 
 @commands.command()
@@ -41,21 +53,19 @@ def key(folder: Path) -> None:
 @click.option("--main", required=True, help="MODULE:FUNCTION, called with the channel once all are online.")
 @click.option("--key", "public", multiple=True, required=True, help="NAME=FILE, the public key of a data holder.")
 @click.option("--wait", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds for all to join.")
-def coordinate(folder: Path, address: str, main: str, public: tuple[str, ...], wait: float) -> None:
+@click.option("--set", "given", multiple=True, help="NAME=TEXT, an argument of the function.")
+def coordinate(
+    folder: Path, address: str, main: str, public: tuple[str, ...], wait: float, given: tuple[str, ...]
+) -> None:
     """Start the server, wait for the data holders, and run."""
     from sfumato.federation.flower.holder import load_factory
     from sfumato.federation.flower.server import coordinate as serve
 
-    parties = {}
-    for one in public:
-        name, _, path = one.partition("=")
-        if not name or not path:
-            raise OptionError(f"--key must be NAME=FILE, got '{one}'")
-        parties[name] = Path(path)
-    work = load_factory(main)
+    parties = {name: Path(path) for name, path in _by_name("--key", public).items()}
+    work, arguments = load_factory(main), _by_name("--set", given)
     with serve(folder, parties, address=address) as channel:
         channel.wait(wait)
-        work(channel)
+        work(channel, **arguments)
 
 
 @commands.command()
@@ -65,7 +75,10 @@ def coordinate(folder: Path, address: str, main: str, public: tuple[str, ...], w
 @click.option("--ca", type=Path, required=True, help="The coordinator's ca.pem.")
 @click.option("--party", required=True, help="MODULE:FUNCTION that makes the party.")
 @click.option("--arguments", type=Path, help="A JSON file with the function's arguments.")
-def join(name: str, folder: Path, server: str, ca: Path, party: str, arguments: Path | None) -> None:
+@click.option("--set", "more", multiple=True, help="NAME=TEXT, another argument of the function.")
+def join(
+    name: str, folder: Path, server: str, ca: Path, party: str, arguments: Path | None, more: tuple[str, ...]
+) -> None:
     """Take part as a data holder."""
     from sfumato.federation.flower.holder import join as take_part
 
@@ -76,7 +89,14 @@ def join(name: str, folder: Path, server: str, ca: Path, party: str, arguments: 
             given = json.loads(arguments.read_text())
         except (OSError, ValueError) as error:
             raise FileError(f"'{arguments}' cannot be read as JSON") from error
-    take_part(name, folder, party, given, server=server, authority=ca)
+    take_part(name, folder, party, {**given, **_by_name("--set", more)}, server=server, authority=ca)
+
+
+def _by_name(option: str, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in values]
+    if wrong := [one for one, (name, _, value) in zip(values, pairs, strict=True) if not name or not value]:
+        raise OptionError(f"{option} must be NAME=VALUE, got '{wrong[0]}'")
+    return {name: value for name, _, value in pairs}
 
 
 def main() -> None:

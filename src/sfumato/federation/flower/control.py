@@ -1,6 +1,7 @@
 """Run several commands of `flwr` in one process: importing Flower takes longer than most of them.
 
-Reads a list of command lines as JSON from the standard input, and writes what each reports to the standard output.
+Reads a secret (see `Guard`) and a list of command lines as JSON from the standard input, and writes what each reports
+to the standard output.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ def main() -> None:
     """Run the commands until one fails."""
     from flwr.cli.app import app
 
+    from sfumato.federation.flower.guard import with_secret
+
     reports: list[dict[str, Any]] = []
-    orders, result = json.load(sys.stdin), os.dup(1)  # flwr writes its JSON to the standard output, past redirections
+    given = json.load(sys.stdin)
+    with_secret(given["secret"])
+    orders, result = given["commands"], os.dup(1)  # flwr writes its JSON to the standard output, past redirections
     for command in orders:
         with tempfile.TemporaryFile() as said:
             os.dup2(said.fileno(), 1)

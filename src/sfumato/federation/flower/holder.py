@@ -120,6 +120,7 @@ class _Node:
         while True:
             try:
                 keys.check_server(self.server, self.authority)
+                keys.check_known(self.server, self.authority, keys.make_node_key(self.folder), self.name)
                 break
             except OSError as error:
                 if time.monotonic() - self.begun > _RESTART:

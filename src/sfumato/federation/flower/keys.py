@@ -5,16 +5,20 @@ Private keys are files of mode 0600 and are never shown, logged or put on a comm
 
 from __future__ import annotations
 
+import hashlib
+import http.client
 import ipaddress
 import os
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -26,10 +30,24 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from sfumato.errors import FileError, OptionError, ProtocolError
+from sfumato.federation.flower.guard import KNOWN
 
-__all__ = ["check_certificate", "check_server", "make_authority", "make_node_key", "public_key_file", "split_address"]
+__all__ = [
+    "check_certificate",
+    "check_known",
+    "check_server",
+    "digest_of",
+    "make_authority",
+    "make_identity",
+    "make_node_key",
+    "public_key_file",
+    "read_identity",
+    "split_address",
+]
 
 _LOCAL = ("localhost", "127.0.0.1")
+_IDENTITY = "identity.key"
+_MOST_AHEAD, _MOST_BEHIND = 4.0, 290.0  # seconds, for the date of a signature; Flower accepts slightly more
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -137,6 +155,35 @@ def make_node_key(folder: Path) -> Path:
     return public
 
 
+def make_identity(folder: Path) -> bytes:
+    """Make the key by which a data holder signs in sums by masks, unless it has one; return its public half.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     public = make_identity(Path(folder))
+    ...     read_identity(Path(folder)).public_key().public_bytes_raw() == public
+    True
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / _IDENTITY).exists():
+        _write(folder / _IDENTITY, Ed25519PrivateKey.generate().private_bytes_raw())
+    public = read_identity(folder).public_key().public_bytes_raw()
+    _write(folder / "identity.pub", public.hex().encode() + b"\n", 0o644)
+    return public
+
+
+def read_identity(folder: Path) -> Ed25519PrivateKey:
+    """Read the key by which a data holder signs in sums by masks."""
+    try:
+        return Ed25519PrivateKey.from_private_bytes((folder / _IDENTITY).read_bytes())
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"'{folder / _IDENTITY}' is missing or damaged", hint="make it with the command 'key'"
+        ) from error
+
+
 def public_key_file(path: Path) -> Path:
     """Check that a file holds the public half of a data holder's key."""
     try:
@@ -148,6 +195,39 @@ def public_key_file(path: Path) -> Path:
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise FileError(f"'{path}' is not a P-384 key", hint="data holders make theirs with the command 'key'")
     return path
+
+
+def digest_of(public: Path) -> str:
+    """Return the digest of the public half of a data holder's key."""
+    key = load_ssh_public_key(public.read_bytes())
+    return hashlib.sha256(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)).hexdigest()
+
+
+def check_known(address: str, authority: Path, public: Path, name: str, *, timeout: float = 10.0) -> None:
+    """Ask the server whether a key is registered and compare the clocks; refuse in one sentence what will not work."""
+    host, port = split_address(address)
+    context = ssl.create_default_context(cafile=str(authority))
+    connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+    try:
+        connection.request("GET", KNOWN + digest_of(public))
+        reply = connection.getresponse()
+        reply.read()
+    except http.client.HTTPException as error:
+        raise ProtocolError(f"the server at {address} does not answer as a coordinator of Sfumato does") from error
+    finally:
+        connection.close()
+    if reply.status == 404:
+        raise ProtocolError(
+            f"the server does not accept the key of party '{name}'", hint="give the coordinator this folder's node.pub"
+        )
+    if (said := reply.getheader("date")) is not None:
+        off = (datetime.now(UTC) - parsedate_to_datetime(said)).total_seconds()
+        if off > _MOST_AHEAD or off < -_MOST_BEHIND:
+            ahead = "ahead of" if off > 0 else "behind"
+            raise ProtocolError(
+                f"the clock of this machine is {abs(off):,.0f} seconds {ahead} that of the server",
+                hint="set it: signed requests from the future, or older than five minutes, are refused",
+            )
 
 
 def check_certificate(path: Path, *, now: datetime | None = None) -> None:

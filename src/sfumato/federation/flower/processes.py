@@ -120,13 +120,18 @@ def free_port(host: str = "127.0.0.1") -> int:
         return int(one.getsockname()[1])
 
 
-def control(commands: Sequence[Sequence[str]], home: Path, *, timeout: float = 120.0) -> list[Mapping[str, object]]:
-    """Run commands of Flower's `flwr` one after another in one process, and return what each reports as JSON."""
+def control(
+    commands: Sequence[Sequence[str]], home: Path, secret: str, *, timeout: float = 120.0
+) -> list[Mapping[str, object]]:
+    """Run commands of Flower's `flwr` one after another in one process, and return what each reports as JSON.
+
+    The secret opens the control API of the server (see `Guard`).
+    """
     program = [sys.executable, "-m", "sfumato.federation.flower.control"]
     try:
         done = subprocess.run(  # noqa: S603
             program,
-            input=json.dumps([list(one) for one in commands]).encode(),
+            input=json.dumps({"secret": secret, "commands": [list(one) for one in commands]}).encode(),
             capture_output=True,
             env=environment(home),
             timeout=timeout,

@@ -2,10 +2,9 @@
 
 What Flower 1.41 does not protect:
 
-- Whoever reaches the SuperLink's port may start runs and register nodes: only nodes are authenticated there, not the
-  users of its control API. A run carries code, which the nodes of the data holders execute. Let only the data holders
-  reach the port (a firewall or a private network), and take part only with a coordinator whom you trust with that.
-  With `deploy`, every user of this machine reaches the port.
+- Its control API, by which runs are started and nodes registered, has no users. A run carries code, which the nodes of
+  the data holders execute. So the server runs behind a `Guard`: only this process has the secret that opens it. A
+  holder still executes what the coordinator sends: take part only with a coordinator whom you trust with that.
 - A node signs the time of a request, not its content: TLS protects the content, and the coordinator's machine sees it.
 - Flower passes the token of a task to its app on the command line, where other users of the same machine can read it.
   Give data holders and coordinator machines, or containers, of their own.
@@ -21,6 +20,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -62,10 +62,13 @@ def coordinate(
     home.mkdir(mode=0o700, parents=True)
     with contextlib.ExitStack() as stack:
         local = f"{'127.0.0.1' if own == '0.0.0.0' else own}:{port}"  # noqa: S104
+        control_secret = secrets.token_hex(32)
+        _write_secret(home / "control", control_secret.encode())
+        (home / "known").write_text("\n".join(keys.digest_of(one) for one in parties.values()), encoding="ascii")
         link = _start_server(stack, folder, home, own, port, local, seconds)
         server, path = stack.enter_context(frames.listen())
-        nodes = _register(home, folder, local, parties)
-        _run(home, path)
+        nodes = _register(home, folder, local, parties, control_secret)
+        _run(home, path, control_secret)
         server.settimeout(1.0)
         yield FlowerChannel(stack.enter_context(_accept(server, link, folder / "superlink.log", seconds)), nodes)
 
@@ -74,14 +77,14 @@ def _start_server(
     stack: contextlib.ExitStack, folder: Path, home: Path, own: str, port: int, local: str, seconds: float
 ) -> subprocess.Popen[bytes]:
     secret, log = home / "secret", folder / "superlink.log"
-    with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(32))
+    _write_secret(secret, secrets.token_bytes(32))
     tls = ["--ssl-ca-certfile", str(folder / "ca.pem"), "--ssl-certfile", str(folder / "server.pem")]
     tls += ["--ssl-keyfile", str(folder / "server.key")]
     guarded = ["--superexec-auth-secret-file", str(secret)]
     place = ["--host", own, "--port", str(port), "--isolation", "process", "--disable-runtime-dependency-installation"]
     log.unlink(missing_ok=True)
-    link = start(["flower-superlink", *tls, *place, *guarded, "--enable-supernode-auth"], log, home)
+    guard = [sys.executable, "-m", "sfumato.federation.flower.guard", str(home / "control"), str(home / "known")]
+    link = start([*guard, *tls, *place, *guarded, "--enable-supernode-auth"], log, home)
     stack.callback(stop, link)
     wait_for(link, log, "the server", *keys.split_address(local), seconds)
     executor = ["flower-superexec", "--runtime-api-address", local, "--root-certificates", str(folder / "ca.pem")]
@@ -89,15 +92,20 @@ def _start_server(
     return link
 
 
-def _register(home: Path, folder: Path, local: str, parties: Mapping[str, Path]) -> dict[str, int]:
+def _write_secret(path: Path, secret: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
+
+
+def _register(home: Path, folder: Path, local: str, parties: Mapping[str, Path], secret: str) -> dict[str, int]:
     lines = ["[superlink]", 'default = "here"', "[superlink.here]", f'address = "{local}"']
     (home / "config.toml").write_text("\n".join([*lines, f'root-certificates = "{folder / "ca.pem"}"', ""]))
     orders = [["supernode", "register", str(one.absolute()), "here", "--name", name] for name, one in parties.items()]
-    reports = control(orders, home) if orders else []
+    reports = control(orders, home, secret) if orders else []
     return {name: int(str(one["node-id"])) for name, one in zip(parties, reports, strict=True)}
 
 
-def _run(home: Path, path: Path) -> None:
+def _run(home: Path, path: Path, secret: str) -> None:
     app = home / "app"
     (app / "sfumato_relay").mkdir(parents=True)
     source = resources.files("sfumato.federation.flower")
@@ -107,7 +115,7 @@ def _run(home: Path, path: Path) -> None:
         (app / "sfumato_relay" / f"{one}.py").write_text(
             f"from sfumato.federation.flower.relay import {one}\n\napp = {one}\n"
         )
-    control([["run", str(app), "here", "--run-config", f'socket="{path}"']], home)
+    control([["run", str(app), "here", "--run-config", f'socket="{path}"']], home, secret)
 
 
 @contextlib.contextmanager

@@ -92,10 +92,8 @@ def analysis_of(text: str) -> tuple[str, Analysis]:
 
     Examples
     --------
-    >>> analysis_of("mean_age")
-    Traceback (most recent call last):
-        ...
-    sfumato.errors.OptionError: the analysis 'mean_age' is neither a Python file nor module:function
+    >>> analysis_of("statistics:mean")
+    ('mean', Named(module='statistics', function='mean'))
     """
     module, colon, function = text.partition(":")
     if text.endswith(".py"):

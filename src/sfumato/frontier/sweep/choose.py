@@ -113,6 +113,10 @@ def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) 
         return Recommendation(None, _nearest(points, asked, among), "", asked)
     best = max(able, key=lambda point: (point.utility["accuracy"].mean, point.candidate.strength))
     reason = _reason(best, points, asked, len(able), among)
+    rows = [point for point in able if point.candidate.publishes_rows]
+    if rows and not best.candidate.publishes_rows:
+        other = max(rows, key=lambda point: point.utility["accuracy"].mean)
+        reason += f" If rows must be released: {other.name}, {other.utility['accuracy'].mean:.1%}."
     return Recommendation(best, reason, release_command(best.candidate, data), asked)
 
 

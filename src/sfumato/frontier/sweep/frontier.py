@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from sfumato._repr import Discreet
+from sfumato._repr import Discreet, InNotebooks
 from sfumato.errors import OptionError, did_you_mean
 from sfumato.frontier.sweep.choose import Limits, Recommendation, measuring_command, recommend
 from sfumato.frontier.sweep.markdown import markdown_of
@@ -23,7 +23,7 @@ NOTE = "figures of real rows without noise, not covered by any epsilon: for the 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Frontier(Discreet):
+class Frontier(Discreet, InNotebooks):
     """Protections on the same data, judged by the same attackers; made by `sf.explore`.
 
     Attributes

@@ -64,7 +64,7 @@ class Runner:
                 raise FileError(f"the folder '{folder}' cannot be made: {why(error)}") from error
 
     def run(self, jobs: Iterable[Job]) -> None:
-        """Measure the jobs that are not known yet; a protection that cannot be made is kept with its reason."""
+        """Measure the jobs that are not known yet; one that fails is tried again in the next run."""
         asked = [job for job in dict.fromkeys(jobs) if job not in self.results]
         left = []
         for job in asked:
@@ -136,7 +136,7 @@ class Runner:
             found = json.loads(self._path(job).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) and found.keys() & {"risk", "failed"} else None
+        return found if isinstance(found, dict) and "risk" in found else None
 
 
 def _run(task: Task, job: Job, parent: int | None) -> tuple[Job, dict[str, Any]]:

@@ -301,9 +301,9 @@ def coins_of(records: Any, key: bytes) -> Coins:
     >>> coins.shape, len(np.unique(coins))
     ((3, 2), 6)
     """
-    rows = np.ascontiguousarray(records).reshape(len(records), -1)
-    if not len(rows):
+    if not len(records):
         return np.zeros((0, 2), dtype=np.uint64)
+    rows = np.ascontiguousarray(records).reshape(len(records), -1)
     whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
     _, which, sizes = np.unique(whole, return_inverse=True, return_counts=True)
     order = np.argsort(which, kind="stable")

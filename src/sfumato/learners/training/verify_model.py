@@ -9,7 +9,7 @@ memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,17 @@ _NOT_SETTINGS = {"data", "model", "epsilon", "noise_multiplier", "target", "inse
 """Options of a recipe that a certificate states elsewhere, or not at all."""
 
 
-def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
-    """Check the claims of a released model."""
+Steps = Callable[[Certificate, tuple[Event, ...], Mapping[str, Any]], Iterator[Claim]]
+"""Compares the events with the stated training, given the certificate, the events and ``model.json``."""
+
+
+def verify_model(
+    folder: Path, certificate: Certificate, *, command: str = "train", steps: Steps | None = None
+) -> Iterator[Claim]:
+    """Check the claims of a released model, whose recipe is of this command."""
     weights = _weights(folder / certificate.data)
     yield weights
-    model, recipe = _read_model(folder), _read_recipe(folder, certificate)
+    model, recipe = _read_model(folder), _read_recipe(folder, certificate, command)
     yield from model.problem
     yield from recipe.problem
     try:
@@ -56,7 +62,7 @@ def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
         yield Claim("one epsilon is guaranteed", False, f"{len(promises)} are")
     for promise in promises[:1]:
         yield from _accounted(certificate, events, promise)
-        yield from _steps(certificate, events, model.plain)
+        yield from (steps or _steps)(certificate, events, model.plain)
         yield from _noise(certificate, model.plain, recipe.plain)
         yield from _scores(certificate, promise)
     yield from _as_in_model(certificate, model.plain, promises)
@@ -104,10 +110,10 @@ def _read_model(folder: Path) -> _Beside:
     return _Beside(plain)
 
 
-def _read_recipe(folder: Path, certificate: Certificate) -> _Beside:
+def _read_recipe(folder: Path, certificate: Certificate, command: str) -> _Beside:
     claim = "the recipe says the same"
     try:
-        recipe = Recipe.of_release(folder, "train")
+        recipe = Recipe.of_release(folder, command)
     except SfumatoError as error:
         return _Beside({}, Claim(claim, False, reason_of(error)))
     if recipe.schema != certificate.schema:
@@ -266,6 +272,8 @@ def _accounted(certificate: Certificate, events: tuple[Event, ...], promise: Dif
         else:
             yield Claim.unchecked(str(promise), found.why)
         yield Claim.unchecked(f"claims.epsilon is {quote(epsilon)}", found.why)
+    if promise.unit != certificate.unit:
+        yield Claim(f"the unit is {quote(certificate.unit)}", False, promise.unit)
     for name, value in (("delta", promise.delta), ("relation", promise.relation.value)):
         for stated in (claimed.get(name), parameters.get(name)):
             if stated != value:

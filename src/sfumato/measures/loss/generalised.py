@@ -466,7 +466,7 @@ def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
         found = _by_looks(of, text)
     if found is None and (others := read_complement(text)):
         known = np.arange(len(of) - (of.missing is not None))
-        found = _hull(of, np.setdiff1d(known, _read(of, others)[0]))
+        found = _hull(of, np.setdiff1d(known, _excluded(of, others)))
     if found is None and (members := read_set(text)) is not None:
         found = _union(of, members)
     if found is None:
@@ -530,6 +530,18 @@ def _hull(of: Universe, members: Ints) -> tuple[Ints, float, float]:
 def _ends(numbers: Iterable[float]) -> tuple[float, float]:
     known = [float(number) for number in numbers if not np.isnan(number)]
     return (min(known), max(known)) if known else (np.nan, np.nan)
+
+
+def _excluded(of: Universe, text: str) -> Ints:
+    """Return the positions of the values of a set; one that no row has, such as a rare one of a domain, has none."""
+    parts = [np.empty(0, dtype=np.int64)]
+    for one in read_set(text) or ():
+        try:
+            read = _union(of, [one])
+        except ColumnError:
+            continue
+        parts += [] if read is None else [read[0]]
+    return np.unique(np.concatenate(parts))
 
 
 def _union(of: Universe, texts: Iterable[str]) -> tuple[Ints, float, float] | None:

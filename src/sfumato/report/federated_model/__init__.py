@@ -1,0 +1,1 @@
+"""The page of a model that several holders have trained."""

@@ -1,0 +1,208 @@
+"""``sfumato secure``: parties with keys, a plan and a shared folder get one result; what is wrong gets one sentence."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import sfumato as sf
+from sfumato.errors import FileError, OptionError, ProtocolError
+from sfumato.federation import (
+    Agreement,
+    AnalysisHolder,
+    FolderChannel,
+    Party,
+    analyse,
+    answer_in_folder,
+    handlers_of,
+    load_identity,
+    load_public,
+    new_identity,
+    sum_of,
+    to_circuit,
+)
+from tests.conftest import Ran, refused
+
+Run = Callable[..., Ran]
+NAMES = ("east", "north", "south")
+SCHEMA = '[columns.age]\nbounds = [0, 120]\n[columns.ill]\ndomain = ["no", "yes"]\n'
+
+
+@pytest.fixture
+def planned(sfumato: Run) -> Run:
+    for at, name in enumerate(NAMES):
+        new_identity(name)
+        Path(f"{name}.csv").write_text(f"age,ill\n{30 + at},no\n{50 + at},yes\n")
+    Path("schema.toml").write_text(SCHEMA)
+    parties = [part for name in NAMES for part in ("--party", f"{name}.pub")]
+    return lambda *more: sfumato("secure", "plan", *more, "--schema", "schema.toml", *parties, "-o", "plan.json")
+
+
+def joined(name: str) -> None:
+    """Take part as `sfumato secure join` does, in a thread of this process."""
+    agreement, (own, identity) = Agreement.load("plan.json"), load_identity(f"{name}.key")
+    holder = AnalysisHolder(own, agreement.plan, pl.read_csv(f"{name}.csv"))
+    handlers = handlers_of(agreement.plan.secure, agreement.roster, own, identity, holder.contribute)
+    answer_in_folder(Party(own, handlers), "exchange", timeout=120)
+
+
+class Others:
+    """Some parties, or the coordinator, in threads."""
+
+    def __init__(self, *works: Callable[[], object]) -> None:
+        self.threads = [threading.Thread(target=one) for one in works]
+
+    def __enter__(self) -> None:
+        for one in self.threads:
+            one.start()
+
+    def __exit__(self, *error: object) -> None:
+        for one in self.threads:
+            one.join(120)
+            assert not one.is_alive()
+
+
+def test_keys_are_for_their_owner_alone_and_never_shown(sfumato: Run) -> None:
+    ran = sfumato("secure", "keys", "north", "--json")
+    assert (ran.code, ran.json) == (0, {"key": "north.key", "public": "north.pub"})
+    assert stat.S_IMODE(Path("north.key").stat().st_mode) == 0o600
+    secret = Path("north.key").read_text().split()[-1]
+    assert secret not in ran.out + ran.err + Path("north.pub").read_text()
+    assert repr(load_identity("north.key")[1]).find(secret) < 0
+    refused(sfumato("secure", "keys", "north"), "exists, and a key is never overwritten")
+    refused(sfumato("secure", "keys", "../north"), "up to 60 letters, digits, - and _")
+    assert load_public("north.pub")[0] == "north"
+    for load, path in ((load_public, "north.key"), (load_identity, "north.pub"), (load_identity, "none")):
+        with pytest.raises(FileError):
+            load(path)
+
+
+@pytest.mark.parametrize("secure", ["masks", "ckks"])
+def test_the_coordinator_prints_the_result_of_all_parties(planned: Run, sfumato: Run, secure: str) -> None:
+    ran = planned("mean", "--columns", "age", "--secure", secure, "--json")
+    assert ran.json["parties"] == list(NAMES)
+    with Others(*(lambda name=name: joined(name) for name in NAMES)):  # type: ignore[misc]
+        ran = sfumato("secure", "stats", "plan.json", "exchange", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["result"]["age"] == pytest.approx({"count": 6, "sum": 246, "mean": 41, "variance": 120.8}, rel=1e-6)
+    assert ran.json["holders"] == list(NAMES)
+    assert min(ran.json["sent"].values()) > 500
+    assert not [one for one in Path("exchange").rglob("*") if one.is_file()]
+
+
+def test_a_party_joins_prints_what_it_sends_and_reveals_no_value(planned: Run, sfumato: Run) -> None:
+    planned("table", "--columns", "ill")
+    found = []
+
+    def coordinate() -> None:
+        agreement = Agreement.load("plan.json")
+        channel = FolderChannel("exchange", agreement.roster.names)
+        found.append(analyse(agreement.plan, channel, sum_of("masks", agreement.roster)))
+        channel.end()
+
+    with Others(coordinate, lambda: joined("east"), lambda: joined("south")):
+        ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["requests"] == 5
+    assert "north: sum/vector" in ran.err
+    assert Path("north.key").read_text().split()[-1] not in ran.err + ran.out
+    assert found[0].values["cells"] == [{"ill": "no", "count": 3}, {"ill": "yes", "count": 3}]
+
+
+def test_with_epsilon_a_party_without_a_budget_does_not_join(planned: Run, sfumato: Run) -> None:
+    planned("mean", "--columns", "age", "--epsilon", "1")
+    ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key")
+    refused(ran, "no budget was granted for this data")
+    ledger = sf.Ledger.grant("north.csv", epsilon=2, delta=1e-5)
+    ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key", "--wait", "0.1")
+    refused(ran, "waited for 0.1 s, and no request came")
+    assert ledger.spent.epsilon == 0
+    ledger.close()
+
+
+def test_wrong_plans_keys_and_folders_are_refused(planned: Run, sfumato: Run) -> None:
+    refused(planned("mean"), "no column is named")
+    refused(planned("mean", "--columns", "weight"), "weight")
+    refused(planned("linear", "--columns", "age"), "linear needs --target")
+    refused(planned("mean", "--columns", "age", "--target", "ill"), "mean does not take --target")
+    refused(planned("mean", "--columns", "age", "--bins", "3"), "mean does not take --bins")
+    refused(planned("histogram", "--columns", "age,ill"), "takes one column")
+    refused(planned("mean", "--columns", "age", "--rows", "1000000000000"), "could overflow")
+    refused(planned("mean", "--columns", "age", "--secure", "magic"), "magic")
+    planned("mean", "--columns", "age")
+    refused(sfumato("secure", "sum", "plan.json", "exchange"), "the plan is for mean (use stats)")
+    new_identity("north", "other")
+    ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "other/north.key")
+    refused(ran, "does not have the key of party 'north'")
+    refused(
+        sfumato("secure", "stats", "plan.json", "exchange", "--wait", "0.1", "--quiet"), "only 0 of 3 parties answered"
+    )
+    for damage in ("{}", '{"format": "sfumato joint analysis 1"}', "junk"):
+        Path("bad.json").write_text(damage)
+        refused(sfumato("secure", "stats", "bad.json", "exchange"), "is not a plan of an analysis")
+    plain = json.loads(Path("plan.json").read_text())
+    plain["parties"]["../etc"] = plain["parties"].pop("north")
+    Path("bad.json").write_text(json.dumps(plain))
+    refused(sfumato("secure", "stats", "bad.json", "exchange"), "up to 60 letters")
+    assert "plan" in sfumato("secure").out
+
+
+def test_links_and_junk_in_the_shared_folder_harm_nobody(tmp_path: Path) -> None:
+    party, own = Party("north", {"hello": lambda request: {"from": "north"}}), tmp_path / "north"
+    own.mkdir()
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (own / "0000000001.reply").symlink_to(precious)
+    channel = FolderChannel(tmp_path, ["north"], wait=1)
+    (own / "0000000001.reply").symlink_to(precious)
+    with pytest.raises(FileError, match="not a regular file"):
+        channel.ask({"north": {"kind": "hello"}}, timeout=1)
+    seen = []
+    channel.end()
+    assert answer_in_folder(party, tmp_path, timeout=5, seen=lambda *one: seen.append(one)) == 1
+    assert seen[0][0] == "hello"
+    assert precious.read_text() == "mine"
+    (own / "0000000009.request").write_bytes(b"junk")
+    with pytest.raises(ProtocolError, match="damaged"):
+        answer_in_folder(party, tmp_path, timeout=5)
+    with pytest.raises(OptionError):
+        FolderChannel(tmp_path, [".."])
+
+
+# predict
+
+
+def test_a_server_answers_records_that_it_cannot_read(sfumato: Run) -> None:
+    rng = np.random.default_rng(0)
+    size = rng.uniform(0, 10, 400)
+    pl.DataFrame({"size": size, "ill": np.where(size + rng.normal(0, 1, 400) > 5, "yes", "no")}).write_csv("t.csv")
+    options = ("--epsilon", "none", "--bounds", "size=0,10", "--domain", "ill=no,yes", "--target", "ill")
+    ran = sfumato("train", "t.csv", "--model", "logistic", *options, "-o", "model")
+    assert ran.code == 0, ran.err
+    predict = ("secure", "predict")
+    ran = sfumato(*predict, "question", "model", "-o", "question.json", "--json")
+    assert ran.json["classes"] == ["no", "yes"]
+    ran = sfumato(*predict, "keys", "question.json", "-o", "client", "--json")
+    assert stat.S_IMODE(Path("client.secret").stat().st_mode) == 0o600
+    refused(sfumato(*predict, "keys", "question.json", "-o", "client"), "never overwritten")
+    width = json.loads(Path("question.json").read_text())["question"]["widths"][0]
+    Path("rows.csv").write_text(",".join(f"x{at}" for at in range(width)) + "\n" + ",".join(["-0.9"] * width) + "\n")
+    secret = ("--secret", "client.secret")
+    assert sfumato(*predict, "encrypt", "rows.csv", "question.json", *secret, "-o", "rows.bin").code == 0
+    assert sfumato(*predict, "answer", "model", "client.public", "rows.bin", "-o", "answers.bin").code == 0
+    ran = sfumato(*predict, "decrypt", "answers.bin", "question.json", *secret, "--json")
+    circuit = to_circuit(sf.load("model").artifact.model)  # type: ignore[attr-defined]
+    (found,) = ran.json["answers"]
+    assert found["scores"] == pytest.approx(circuit([[-0.9] * width])[0].tolist(), abs=1e-3)
+    assert found["class"] in ("no", "yes")
+    refused(sfumato(*predict, "decrypt", "rows.csv", "question.json", *secret), "damaged")
+    refused(sfumato(*predict, "answer", "model", "rows.bin", "rows.bin", "-o", "a.bin"), "RelinKeys")
+    refused(sfumato(*predict, "keys", "plan.json", "-o", "c"), "is not a question")
+    assert "sfumato secure predict question" in sfumato(*predict).out
