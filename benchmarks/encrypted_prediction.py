@@ -24,10 +24,10 @@ def trained(seed: int, images: torch.Tensor, labels: torch.Tensor) -> nn.Module:
     module = nn.Sequential(nn.Conv2d(1, 4, 7, stride=3), Square(), nn.Flatten(), nn.Linear(256, 10))
     optimizer = torch.optim.Adam(module.parameters(), lr=2e-3, weight_decay=1e-4)
     for _ in range(15):
-        for part in torch.randperm(len(images)).split(64):  # type: ignore[no-untyped-call]
+        for part in torch.randperm(len(images)).split(64):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(module(images[part]), labels[part])
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
     return module.eval()
 

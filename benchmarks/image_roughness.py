@@ -47,7 +47,7 @@ def main() -> None:
         images, labels = pixels[some], known[some]
         print(f"{data:10} real         ", amplitudes(images / 255).round(3))
         for epsilon in options.epsilon:
-            shares = Distillation().shares(Canvas(*images.shape[1:], classes))
+            shares = Distillation().shares(Canvas(images.shape[1], images.shape[2], images.shape[3], classes))
             sums = NoisySums(shares, calibrate(Gaussian, epsilon, DELTA), Source())
             found = learn_generator(images, labels, classes, sums, np.random.default_rng(0))
             drawn, _ = found.draw(1000, np.random.default_rng(0))
