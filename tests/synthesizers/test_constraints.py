@@ -421,3 +421,9 @@ def test_rows_of_a_release_meet_what_is_given_and_its_recipe_says_so() -> None:
     assert release.recipe.options["given"] == "a >= 1 and a <= 2"
     with pytest.raises(OptionError, match="no value of column 'a' meets 'a >= 3'"):
         sf.synthesize(frame, 5.0, schema=schema, given="a >= 3", ledger=False)
+
+
+def test_an_unknown_column_is_answered_with_the_columns_whether_declared_or_not() -> None:
+    frame = pl.DataFrame({"sex": ["f", "m"] * 50, "age": [30, 40] * 50})
+    with pytest.raises(sf.errors.ColumnError, match="known: sex, age"):
+        sf.synthesize(frame, epsilon=1, method="independent", given={"zodiac": "leo"})

@@ -638,7 +638,7 @@ def frame_errors() -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - from any driver; its message may quote rows
         raise InputError(
             f"the frame cannot be read where it lives ({type(error).__name__})",
-            hint="check that it still exists and has only plain types",
+            hint="check that it still exists and has only plain types: cast others in a view, a duration to seconds",
         ) from None
 
 

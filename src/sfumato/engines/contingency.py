@@ -220,7 +220,7 @@ def refuse_type(name: str, dtype: pl.DataType) -> ColumnError:
     kind = "no declared type" if isinstance(dtype, pl.Unknown | pl.Object) else f"the type {dtype}"
     return ColumnError(
         f"column '{name}' has {kind}, and only numbers, texts, truth values and dates can be counted where they are",
-        hint="leave it out or cast it in a view, or export the table to a Parquet file",
+        hint="cast it in a view (a time or a duration to its seconds), leave it out, or export the table to Parquet",
     )
 
 

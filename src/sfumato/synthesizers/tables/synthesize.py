@@ -268,10 +268,10 @@ def _check(described: Sequence[Described], label: int | None, target: str | None
         raise InputError(f"the table has no column beside the target '{target}'")
     missing = [one for one in described if one.bought]
     if declared_only and missing:
-        what = "bounds" if missing[0].is_number else "domain"
+        what, verb = ("bounds", "are") if missing[0].is_number else ("domain", "is")
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise SchemaError(
-            f"the {what} of column '{missing[0].name}'{more} is not declared, and nothing may be bought",
+            f"the {what} of column '{missing[0].name}'{more} {verb} not declared, and nothing may be bought",
             hint="declare it in the schema, or with --bounds or --domain; or let a part of epsilon pay for it",
         )
 

@@ -122,10 +122,11 @@ def check_condition(
 
     The values of an undeclared column are not known yet; it has an attribute ``is_number``.
     """
+    known = {**(undeclared or {}), **codings}
     for one in predicates(condition):
-        if one.column not in codings and one.column not in (undeclared or {}):
+        if one.column not in known:
             raise ColumnError(
-                f"'{one}' names a column '{one.column}' that the table lacks", hint=did_you_mean(one.column, codings)
+                f"'{one}' names a column '{one.column}' that the table lacks", hint=did_you_mean(one.column, known)
             )
         if one.column in codings:
             mask = mask_of(one, codings[one.column])

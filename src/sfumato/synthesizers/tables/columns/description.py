@@ -198,7 +198,7 @@ class Described:
             if ends is None:
                 raise SfumatoError(
                     f"column '{self.name}': no bounds were found above the noise",
-                    hint=f"there are too few values for this epsilon; it is spent. {self._remedy}",
+                    hint=f"there are too few values for this epsilon. {self._remedy}",
                 )
             bounds = self._within(ends, step)
         elif step is not None and bounds is not None and math.floor(bounds[1] / step) < math.ceil(bounds[0] / step):

@@ -6,10 +6,16 @@ estimates are Gaussian: a measurement e of expected H d (d is the change of the 
 rows) with noise covariance R adds H R^-1 H to the precision of the scores. Without noise and with R = H, this is
 Newton's method; with noise, directions that it hides do not move::
 
-    fit:      scores = 0; 12 times: e = noisy counts of (cell, label) - expected ones; P = H R^-1 H + prior;
-              scores += P^-1 (H R^-1 e - prior scores); twice: rescale the prior of each column by its scores
+    fit:      scores = 0; 18 times: e = noisy counts of (cell, label) - expected ones; P = H R^-1 H + C^-1;
+              scores += P^-1 (H R^-1 e - C^-1 scores); once they have settled, rescale the prior covariance C
     correct:  e = noisy sums of weight * (label - chance) over the records of each cell; P += H R^-1 H;
               scores += P^-1 H R^-1 e
+
+The prior covariance is a sum of parts s K: for each column one of scores that are independent, and for an ordered one
+another of scores that vary smoothly over its cells. Each scale s is estimated from what the counts of all classes tell
+(empirical Bayes), so that columns that tell nothing of the label get no scores, and others as much freedom as they
+need. Scores that have not settled look smaller than they are, and so would the scales; so these come later. With
+``u = C^-1 scores`` and V the posterior covariance, the step is ``s *= u' K u / tr(K (C^-1 - C^-1 V C^-1))``.
 
 The weight of a record in a correction is the largest that keeps its residual within a bound, see `influence`.
 
@@ -34,8 +40,11 @@ Ints = NDArray[np.int64]
 LARGEST_RESIDUAL = 0.5
 """The largest norm of the residual of a record, by `influence`."""
 _LENGTH = 8.0  # cells over which the score of an ordered column varies by its whole scale
-_SINGLE = 0.1  # the share of its variance that a single cell of an ordered column may have alone
-_STEPS = 12
+_SINGLE = 0.1  # the share of its variance that a single cell of an ordered column has alone, to begin with
+_STEPS = 18
+_SETTLED = 8  # steps before the first estimate of scales
+_SMALLEST, _LARGEST_SCALE = 1e-4, 100.0
+_BELIEF = 0.3  # scores that the first guess of a scale is worth
 _DOUBT = 0.2  # the variance of residuals that has nothing to do with the scores, relative to the curvature
 _LARGEST = 1.0  # the largest change of the log-odds in one step, of all rows but 2 %
 _FOR_CURVATURE = 20_000  # drawn rows that are enough for the curvature
@@ -110,8 +119,12 @@ class AdditiveLabels:
         self.total = sum(self.sizes)
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
         self.scores = np.zeros((self.total + 1, self.outputs))
-        self._priors = [_prior(size, one) for size, one in zip(self.sizes, self.ordered, strict=True)]
-        self._scales = np.ones((len(self.sizes), self.outputs))
+        self._parts = [
+            _Part(slice(start, start + size), covariance, scale)
+            for start, size, ordered in zip(self.starts, self.sizes, self.ordered, strict=True)
+            for covariance, scale in _covariances(size, ordered=ordered)
+        ]
+        self._prior = self._prior_precision()
         self._precision = [np.zeros((0, 0))] * self.outputs
 
     def places(self, cells: Sequence[NDArray[np.integer]]) -> NDArray[np.int32]:
@@ -164,7 +177,7 @@ class AdditiveLabels:
                 variance = noise * ((1 - mean) ** 2 + mean**2)
                 curve = small.curvature(q * (1 - q))
                 linear[:, output] += self._update(pool, output, curve, error, variance, 1.0, prior=True)
-            if step in (_STEPS // 2, _STEPS - 3):
+            if _SETTLED <= step < _STEPS - 1:
                 self._rescale()
 
     def correct(self, pool: Pool, residuals: Floats, deviation: float) -> None:
@@ -197,7 +210,7 @@ class AdditiveLabels:
         """Change the scores of a class, and return by how much those of the drawn rows change."""
         noise = own * curve + np.diag(variance + 1.0)
         gain = np.linalg.solve(noise, curve).T  # H R^-1
-        before = self._prior_precision(output) if prior else self._precision[output]
+        before = self._prior if prior else self._precision[output]
         pull = gain @ error
         if prior:
             pull -= before @ self.scores[:, output]
@@ -212,32 +225,54 @@ class AdditiveLabels:
         self._precision[output] = precision
         return part * moved
 
-    def _prior_precision(self, output: int) -> Floats:
+    def _prior_precision(self) -> Floats:
+        """Return the inverse of the prior covariance, column by column."""
         whole = np.zeros((self.total + 1, self.total + 1))
         whole[-1, -1] = 1e-6
-        for start, prior, scale in zip(self.starts, self._priors, self._scales[:, output], strict=True):
-            whole[start : start + len(prior), start : start + len(prior)] = prior / scale
+        for one in self._parts:
+            whole[one.place, one.place] += one.scale * one.covariance
+        for start, size in zip(self.starts, self.sizes, strict=True):
+            place = slice(start, start + size)
+            whole[place, place] = np.linalg.inv(whole[place, place])
         return whole
 
     def _rescale(self) -> None:
-        """Estimate the variance of each column's scores from the scores and their uncertainty (empirical Bayes)."""
-        for output in range(self.outputs):
-            spread = np.linalg.inv(self._precision[output])
-            for at, (start, prior) in enumerate(zip(self.starts, self._priors, strict=True)):
-                part = slice(start, start + len(prior))
-                own = self.scores[part, output]
-                energy = own @ prior @ own + np.sum(prior * spread[part, part])
-                self._scales[at, output] = np.clip(energy / len(prior), 1e-3, 30.0)
+        """Estimate the scales of the prior from the scores of all classes and their uncertainty (empirical Bayes)."""
+        found, expected = np.zeros(len(self._parts)), np.zeros(len(self._parts))
+        for output, precision in enumerate(self._precision):
+            spread, pull = np.linalg.inv(precision), self._prior @ self.scores[:, output]
+            for at, one in enumerate(self._parts):
+                prior = self._prior[one.place, one.place]
+                told = prior - prior @ spread[one.place, one.place] @ prior
+                found[at] += one.scale * (pull[one.place] @ one.covariance @ pull[one.place])
+                expected[at] += one.scale * np.sum(one.covariance * told)
+        for one, energy, scores in zip(self._parts, found, expected, strict=True):
+            scale = (one.scale * energy + _BELIEF * one.guess) / (max(scores, 0.0) + _BELIEF)
+            one.scale = float(np.clip(scale, _SMALLEST, _LARGEST_SCALE))
+        self._prior = self._prior_precision()
 
 
-def _prior(size: int, ordered: bool) -> Floats:
-    """Return the prior precision of the scores of one column, for a scale of 1."""
+@dataclass(eq=False, repr=False)
+class _Part:
+    """A part of the prior covariance of the scores of one column."""
+
+    place: slice
+    covariance: Floats
+    guess: float
+    """The scale before anything is known."""
+
+    def __post_init__(self) -> None:
+        self.scale = self.guess
+
+
+def _covariances(size: int, *, ordered: bool) -> list[tuple[Floats, float]]:
+    """Return the parts of the prior covariance of the scores of one column, and their first scales."""
     if not ordered or size < 4:
-        return np.eye(size)
+        return [(np.eye(size), 1.0)]
     apart = np.abs(np.subtract.outer(np.arange(size - 1), np.arange(size - 1)))
-    covariance = np.eye(size)
-    covariance[:-1, :-1] = (1 - _SINGLE) * np.exp(-apart / _LENGTH) + _SINGLE * np.eye(size - 1)
-    return np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+    smooth = np.zeros((size, size))
+    smooth[:-1, :-1] = np.exp(-apart / _LENGTH)
+    return [(smooth, 1 - _SINGLE), (np.eye(size), _SINGLE)]
 
 
 def chances_of(linear: Floats) -> Floats:
