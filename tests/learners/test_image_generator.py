@@ -144,3 +144,12 @@ def test_drawn_images_are_as_smooth_as_the_real_ones_in_spite_of_noise() -> None
 
     assert rough(images / 255) < 0.01
     assert rough(drawn) < 0.5  # all other frequencies together have 7
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_images_are_drawn_even_if_noise_hides_everything(seed: int) -> None:
+    images, labels = pictures(20)
+    found = learn(images, labels, NoisySums(generator_shares(1.0), 50.0, Source(insecure_seed=seed)))
+    drawn, _ = found.draw(10, np.random.default_rng(0))
+    assert np.isfinite(drawn).all()
+    assert np.isfinite(found.basis).all()

@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 
 _BINS = 64  # of norms
 _QUANTILE = 0.9
+_LEAST = 1e-6  # what the prior gets if noise hides everything
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def find_basis(points: Floats, prior: Floats, count: float, most: int, sums: Noi
     deviation = sums.deviation_of("basis", 1.0)
     values, vectors = shrink(noisy, deviation)
     values = np.maximum(values, 0.0)
-    lost = max(float(np.trace(noisy)) - float(values.sum()), 0.0)
+    lost = max(float(np.trace(noisy)) - float(values.sum()), _LEAST)
     moment = (vectors * values) @ vectors.T + lost * np.diag(prior)
     values, vectors = np.linalg.eigh(moment)
     order = np.argsort(-values)[:most]
