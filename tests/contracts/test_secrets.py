@@ -67,6 +67,9 @@ CALLS: dict[str, Callable[[], Any]] = {
         seeds=1,
         jobs=1,
     ),
+    "federate": lambda: sf.federate(
+        sf.Table(ROWS.select("zip", "sex"), DOMAINS), target="sex", clients=2, rounds=1, centralised=False
+    ),
     "load_model": lambda: (
         _trained("model") and sf.learners.load_model(next(Path("model").rglob("certificate.json")).parent)
     ),
@@ -85,6 +88,7 @@ CALLS: dict[str, Callable[[], Any]] = {
         sf.pseudonyms.EncryptedTokens(KEY),
         columns=["icd10"],
     ),
+    "reproduce": lambda: sf.reproduce("techniques", quick=True),
     "run": lambda: (
         sf.save(sf.mask(ROWS.select("sex", "hba1c"), [sf.masking.Pram("sex")]), "masked") or sf.run("masked", ROWS)
     ),

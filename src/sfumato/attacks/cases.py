@@ -76,6 +76,11 @@ def release_case(
             "attacks on synthetic images are not known",
             hint="sf.evaluate looks for copies of real images among synthetic ones",
         )
+    if release.kind == "federated-model":
+        raise InputError(
+            "a model of several holders cannot be attacked as a release yet",
+            hint="attack an ordinary model of the same kind: sfumato attack DATA --target Y --model mlp",
+        )
     if release.kind not in ("table", "generator"):
         raise InputError(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
