@@ -120,8 +120,8 @@ class Experiment:
         return Row(key, fact.what, fact.printed, ours, verdict, note)
 
 
-@dataclass(frozen=True, eq=False)
-class Reproduction:
+@dataclass(frozen=True, eq=False, repr=False)
+class Reproduction(Discreet):
     """A finished run of an experiment.
 
     Examples
@@ -141,6 +141,8 @@ class Reproduction:
     figures: tuple[Figure, ...] = field(default=(), repr=False)
     seconds: float = 0.0
     """CPU seconds of this process and of those that it started."""
+
+    _repr_fields: ClassVar[tuple[str, ...]] = ("name", "quick", "verdicts", "seconds")
 
     @property
     def verdicts(self) -> dict[str, int]:
