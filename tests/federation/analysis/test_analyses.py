@@ -265,9 +265,7 @@ def test_a_coordinator_that_asks_for_other_sums_than_the_plan_has_is_refused():
 
 @pytest.mark.parametrize("secure", ["threshold", "ckks"])
 def test_a_sum_that_is_too_large_for_encryption_is_refused_when_it_is_planned(secure):
-    with pytest.raises(
-        OptionError, match="at most 2,796,202 numbers of 64 bits from each of 3 parties, got"
-    ):
+    with pytest.raises(OptionError, match="at most 2,796,202 numbers of 64 bits from each of 3 parties, got"):
         AnalysisPlan(analysis=ElementSum("age", size=9_000_000), schema=SCHEMA, parties=3, secure=secure)
     with pytest.raises(OptionError, match="at most 255 parties, got 256"):
         AnalysisPlan(analysis=Moments(("age",)), schema=SCHEMA, parties=256, secure=secure, rows=1000)
