@@ -22,7 +22,7 @@ from sfumato.federation.plan import MODELS, FederationPlan
 from sfumato.federation.released import federated_release, write_round
 from sfumato.federation.rounds import Round
 from sfumato.federation.secure.masks import default_threshold
-from sfumato.federation.simulation import Federated, check_secure, simulate
+from sfumato.federation.simulation import Federated, check_secure, require_library, simulate
 from sfumato.learners.training.split import new_key
 
 __all__ = ["CHECKPOINT", "federate", "forget", "ledgers_of", "plan_of", "run_recipe"]
@@ -76,8 +76,10 @@ def federate(
     target : str, optional
         The column of a table to predict. All other columns must be declared in the schema, and so must its classes:
         all holders code their records alike, without looking at each other's.
-    secure : {"masks", "none"}
-        With masks, the coordinator learns the sum of the updates alone; without, it sees each of them.
+    secure : {"masks", "threshold", "ckks", "none"}
+        With masks, the coordinator learns the sum of the updates alone. So it does with threshold encryption, where a
+        sum opens only with the share of every holder of the round, and with CKKS, where the first holder has the key.
+        With none, it sees each update.
     absent : float
         The probability that a holder misses a round; a threshold of them is always there.
     epsilon : float, optional
@@ -156,6 +158,7 @@ def federate(
         **asked,
     )
     check_secure(plan, secure, len(holdings.parts))
+    require_library(secure)
     if work is not None:
         _keep_key(work, key)
     with ledgers_of(plan, holdings, None if ledgers is None else Path(ledgers), work) as books:

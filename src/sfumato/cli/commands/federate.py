@@ -48,10 +48,10 @@ _FEW = 5  # clients that get processes of their own by default
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
 @click.option(
     "--secure",
-    type=click.Choice(["masks", "none"]),
+    type=Choice("none", "masks", "threshold", "ckks", of="federation.secure.connect:SECURE"),
     default="masks",
     show_default=True,
-    help="masks: the coordinator sees only the sum of the updates; none: every update.",
+    help="How updates are added up: by masks, or encrypted; with none, the coordinator sees each.",
 )
 @click.option("--absent", type=Number(least=0, below=1), help="The chance that a holder misses a round, such as 0.3.")
 @click.option("--threshold", type=Number(is_whole=True), help="How many holders must answer.  [default: above 2/3]")
