@@ -195,6 +195,7 @@ def estimator_of(
         learning_rate=plan.learning_rate,
         momentum=plan.momentum,
         knots=coding.knots,
+        scale=coding.scale,
         classes=coding.classes,
         seed=plan.seed,
     )

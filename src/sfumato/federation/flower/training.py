@@ -21,7 +21,7 @@ from sfumato.data.release import Release
 from sfumato.errors import FileError, InputError, ProtocolError
 from sfumato.federation.channel import Channel, Party, Replies
 from sfumato.federation.coding import Coding
-from sfumato.federation.federate import plan_of
+from sfumato.federation.federate import open_ledger, plan_of
 from sfumato.federation.flower.deployment import Deployment, Holder, deploy
 from sfumato.federation.flower.keys import make_identity, read_identity, split_address
 from sfumato.federation.holder import TrainingHolder
@@ -49,8 +49,7 @@ __all__ = [
 
 _MAIN = "sfumato.cli.commands.federate:coordinate"
 _FACTORY = "sfumato.federation.flower.training:make_party"
-_SAMPLES, _RECORD = "samples.npz", "record"
-_STEP = 180.0  # seconds for a step in which nobody trains; Flower takes about six
+_SAMPLES, _RECORD, _LEDGER = "samples.npz", "record", "ledger"
 
 
 def agreement(plan: FederationPlan, coding: Coding, secure: str, keys: Mapping[str, bytes]) -> dict[str, Any]:
@@ -159,6 +158,7 @@ class Agreed:
     ----------
     plan, coding : the training, and how records become samples
     secure : how updates are added up
+    run : the name of the run
     names : the holders
     roster : their keys and the name of the run; None for sums in clear
     """
@@ -166,6 +166,7 @@ class Agreed:
     plan: FederationPlan
     coding: Coding
     secure: str
+    run: bytes
     names: tuple[str, ...]
     roster: Roster | None
 
@@ -188,8 +189,8 @@ def read_agreement(given: Mapping[str, Any] | str | Path) -> Agreed:
         plain = json.loads(Path(given).read_text()) if isinstance(given, str | Path) else given
         plan, coding = FederationPlan.from_dict(plain["plan"]), Coding.from_dict(plain["coding"])
         keys = {str(name): bytes.fromhex(key) for name, key in plain["keys"].items()}
-        secure = str(plain["secure"])
-        roster = None if secure == "none" else Roster(bytes.fromhex(plain["run"]), keys, plan.threshold)
+        secure, run = str(plain["secure"]), bytes.fromhex(plain["run"])
+        roster = None if secure == "none" else Roster(run, keys, plan.threshold)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
@@ -197,7 +198,7 @@ def read_agreement(given: Mapping[str, Any] | str | Path) -> Agreed:
     if plan.coding != coding.digest:
         raise InputError("the agreement of the federation has another schema than its plan")
     check_secure(plan, secure, len(keys))
-    return Agreed(plan, coding, secure, tuple(keys), roster)
+    return Agreed(plan, coding, secure, run, tuple(keys), roster)
 
 
 def make_party(
@@ -216,7 +217,9 @@ def make_party(
     folder : private to it: its keys, and the record of what it has sent
     federation : what all have agreed on, or the file with it
     data : its table, or an .npz file of images; without it, samples in its folder that are coded already
-    ledger : its ledger, charged before noise is used
+    ledger : its ledger, charged before noise is used. Given ``data``, it is by default the one that was granted for
+        these records or, at client level or if there is none, the file ``ledger`` in the folder, which is created with
+        the budget of the plan.
     """
     agreed = read_agreement(federation)
     plan, coding = agreed.plan, agreed.coding
@@ -226,10 +229,16 @@ def make_party(
     if data is None:
         with np.load(folder / _SAMPLES, allow_pickle=False) as file:
             inputs, targets = file["inputs"], file["targets"]
+        book, record = None if ledger is None else Ledger(ledger), folder / _RECORD
     else:
-        inputs, targets = read_holder(Path(data), coding)
-    book, parties = None if ledger is None else Ledger(ledger), len(agreed.names)
-    holder = TrainingHolder(name, plan, inputs, targets, parties=parties, ledger=book, record=folder / _RECORD)
+        (inputs, targets), records = read_holder(Path(data), coding)
+        path, record = (
+            folder / _LEDGER if ledger is None else Path(ledger),
+            folder / f"{_RECORD}-{agreed.run.hex()[:16]}",
+        )
+        book = open_ledger(plan, records, path, search=ledger is None) if plan.level != "none" else None
+    parties = len(agreed.names)
+    holder = TrainingHolder(name, plan, inputs, targets, parties=parties, ledger=book, record=record)
     return agreed.party(holder, folder)
 
 
@@ -299,7 +308,7 @@ class Watched(Channel):
                 self.deployment.start(name)
         self.gone = {name for name in self.gone if not self._joined(name)}
         there = {name: one for name, one in requests.items() if name not in self.gone}
-        replies = self.channel.ask(there, timeout=max(timeout, _STEP))
+        replies = self.channel.ask(there, timeout=timeout)
         away = dict.fromkeys(requests.keys() - there.keys(), "its process had ended and is not back yet")
         return Replies(replies.arrived, {**replies.refused, **away})
 
