@@ -111,7 +111,7 @@ def charts_of(frontier: Frontier) -> list[Chart]:
 def _families(frontier: Frontier) -> dict[str, list[tuple[int, Point]]]:
     found: dict[str, list[tuple[int, Point]]] = defaultdict(list)
     for number, point in enumerate(frontier.points):
-        found[point.candidate.name].append((number, point))
+        found[point.candidate.family].append((number, point))
     return found
 
 
@@ -202,7 +202,7 @@ def _roc(frontier: Frontier) -> Markup | None:
     )
     shown: dict[str, tuple[int, Point]] = {}
     for number, point in ranked:
-        shown.setdefault(point.candidate.name, (number, point))
+        shown.setdefault(point.candidate.family, (number, point))
     if not shown:
         return None
     styles = {name: number for number, name in enumerate(_families(frontier))}
