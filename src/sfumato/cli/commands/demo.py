@@ -276,7 +276,7 @@ def _next(result: dict[str, Any], folder: Path) -> list[str]:
     """Return three commands that work on the files of the demo."""
     people, quasi = result["people"], ",".join(result["quasi"])
     commands: tuple[list[str], ...] = (
-        ["assess", people, "--qi", "age,sex,education", "--sensitive", _TARGET],
+        ["assess", people, "--qi", quasi, "--keep", ",".join(_KEPT), "--sensitive", _TARGET],
         ["anonymize", people, "--qi", quasi, "--keep", ",".join(_KEPT), "--k", "10", "-o", str(folder / "anonymous")],
         ["verify", result["release"]],
     )

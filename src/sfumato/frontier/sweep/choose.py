@@ -112,14 +112,16 @@ def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) 
     asked = limits if limits != Limits() else Limits(max_risk=0.2, max_advantage=0.1)
     among = max(data.get("considered", 0), len(points))
     able = [point for point in points if "accuracy" in point.utility and not asked.broken_by(point, among)]
+    unchanged = _unchanged(points, able, data, asked)
     if not able:
-        return Recommendation(None, _nearest(points, asked, among), "", asked)
+        return Recommendation(None, _nearest(points, asked, among) + unchanged, "", asked)
     best = max(able, key=lambda point: (point.utility["accuracy"].mean, point.candidate.strength))
     reason = _reason(best, points, asked, len(able), among)
     rows = [point for point in able if point.candidate.publishes_rows]
     if rows and not best.candidate.publishes_rows:
         other = max(rows, key=lambda point: point.utility["accuracy"].mean)
         reason += f" If rows must be released: {other.name}, {other.utility['accuracy'].mean:.1%}."
+    reason += unchanged
     return Recommendation(best, reason, release_command(best.candidate, data), asked)
 
 
@@ -143,6 +145,19 @@ def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, amo
     if (gain := best.risk.get("membership_advantage")) is not None:
         said.append(f"The strongest attack on membership gains {max(gain.mean, 0):.3f} over guessing.")
     return " ".join(said)
+
+
+def _unchanged(points: Sequence[Point], able: Sequence[Point], data: Mapping[str, Any], limits: Limits) -> str:
+    """Say why no anonymous table keeps a limit of the membership advantage, if it is for its other columns."""
+    anonymous = [point for point in points if point.candidate.anonymizes and point.candidate.publishes_rows]
+    columns = len(data.get("unchanged", ()))
+    if limits.max_advantage is None or not columns or not anonymous or any(point in able for point in anonymous):
+        return ""
+    return (
+        f" No anonymous table keeps them: only its quasi-identifiers ({', '.join(data.get('qi', ()))}) are changed, and "
+        f"{columns} other columns are released as they are, by which a model can know its people again. Name all that "
+        "others may know as quasi-identifiers."
+    )
 
 
 def _nearest(points: Sequence[Point], limits: Limits, among: int) -> str:

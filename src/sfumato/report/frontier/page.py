@@ -11,6 +11,7 @@ from markupsafe import Markup
 from sfumato.errors import OptionError
 from sfumato.frontier.sweep.choose import measuring_command, release_command
 from sfumato.frontier.sweep.frontier import Frontier
+from sfumato.frontier.sweep.markdown import by_reason
 from sfumato.frontier.sweep.point import Figure, Point
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.plot import bar_list
@@ -58,7 +59,7 @@ def render_frontier(frontier: Frontier, *, title: str = "Which protection to tak
         rows=_rows(frontier, [name for name, _ in columns]),
         chosen=None if chosen.point is None else chosen.point.name,
         runs=[_run(frontier, number, point) for number, point in enumerate(frontier.points)],
-        skipped=list(frontier.skipped.items()),
+        skipped=by_reason(frontier.skipped),
         how=[(name.replace("_", " "), _words(value)) for name, value in frontier.data.items() if value],
     )
 
@@ -73,7 +74,7 @@ def headline_of(frontier: Frontier) -> str:
 
 def _cautions(frontier: Frontier) -> list[str]:
     """Say what the recommendation does not cover."""
-    cautions = [f"These are {frontier.note}."]
+    cautions = [f"These are {frontier.note}.", frontier.charging]
     chosen = frontier.recommended.point
     if chosen is not None and "+" in chosen.candidate.name:
         cautions.append(f"What is guaranteed: {chosen.candidate.guarantee}.")
