@@ -146,9 +146,9 @@ def recipes(folder: Path, sfumato: Any) -> Path:
     ],
 )
 def test_whatever_has_a_recipe_is_a_protection(text: str, guarantee: str, recipes: Path) -> None:
-    options = {"target": "ill", "qi": ["age"], "utilities": ["tree"], "attacks": ["loss", "linkage"], "jobs": 1}
+    options: dict[str, Any] = {"target": "ill", "qi": ["age"], "utilities": ["tree"], "attacks": ["loss", "linkage"]}
     before = {one.parent for one in recipes.rglob("certificate.json")}
-    found = sf.explore("people.csv", protections=["raw", text], seeds=1, **options)
+    found = sf.explore("people.csv", protections=["raw", text], seeds=1, jobs=1, **options)
     assert not found.skipped
     point = found.points[1]
     assert point.to_dict()["guarantee"] == guarantee

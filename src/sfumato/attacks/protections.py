@@ -234,12 +234,12 @@ class AnonymousTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         It takes frames.
     method : str or Anonymizer
         See `sf.anonymize`.
-    guarantees : str
+    guarantees : str or sequence of guarantees
     schema : Schema
         The roles of the features.
     """
 
-    def __init__(self, estimator: Any, method: Any = "mondrian", guarantees: str = "k=10", schema: Any = None) -> None:
+    def __init__(self, estimator: Any, method: Any = "mondrian", guarantees: Any = "k=10", schema: Any = None) -> None:
         self.estimator, self.method, self.guarantees, self.schema = estimator, method, guarantees, schema
 
     def fit(self, X: pl.DataFrame, y: Any) -> Self:  # noqa: N803 - scikit-learn's names

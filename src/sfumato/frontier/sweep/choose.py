@@ -154,9 +154,9 @@ def _unchanged(points: Sequence[Point], able: Sequence[Point], data: Mapping[str
     if limits.max_advantage is None or not columns or not anonymous or any(point in able for point in anonymous):
         return ""
     return (
-        f" No anonymous table keeps them: only its quasi-identifiers ({', '.join(data.get('qi', ()))}) are changed, and "
-        f"{columns} other columns are released as they are, by which a model can know its people again. Name all that "
-        "others may know as quasi-identifiers."
+        f" No anonymous table keeps them: only its quasi-identifiers ({', '.join(data.get('qi', ()))}) are changed, "
+        f"and {columns} other columns are released as they are, by which a model can know its people again. Name all "
+        "that others may know as quasi-identifiers."
     )
 
 

@@ -78,9 +78,10 @@ def _anonymous(task: Task, candidate: Candidate, members: Records, seed: int) ->
     if candidate.plan is None:
         name, parameters = candidate.parts[0]
         method = as_method(name)
-        guarantees = as_guarantees(",".join(f"{key}={value}" for key, value in parameters))
+        guarantees: list[Any] = as_guarantees(",".join(f"{key}={value}" for key, value in parameters))
     else:
-        guarantees, method, _ = read_plan(candidate.plan)
+        asked, method, _ = read_plan(candidate.plan)
+        guarantees = list(asked)
     by_value = "output" in method.get_params()
     if by_value:
         method = method.set_params(output=Output.MEDIAN)
