@@ -31,6 +31,13 @@ COLUMNS = (
     ("query_error", "Query error"),
 )
 _OTHERS = ("pair_distance",)
+_LABELS = {
+    "qi": "others know",
+    "measurements": "runs",
+    "keep": "kept",
+    "unchanged": "not changed",
+    "reading": "read with",
+}
 _CURVES = 6  # in the chart of ROC
 Chart = tuple[str, str, Markup]
 
@@ -60,7 +67,7 @@ def render_frontier(frontier: Frontier, *, title: str = "Which protection to tak
         chosen=None if chosen.point is None else chosen.point.name,
         runs=[_run(frontier, number, point) for number, point in enumerate(frontier.points)],
         skipped=by_reason(frontier.skipped),
-        how=[(name.replace("_", " "), _words(value)) for name, value in frontier.data.items() if value],
+        how=[(_LABELS.get(name, name), _words(value)) for name, value in frontier.data.items() if value],
     )
 
 
