@@ -40,7 +40,7 @@ def everything(folder: str | None = None) -> None:
     """Compare anonymous tables of which every column is a quasi-identifier: nothing is released as it is."""
     columns = [name for name in sf.datasets.adult().schema.names if name not in ("split", "income")]
     asked = ["raw", "mondrian:k=20,100,500", "hilbert:k=100", "guided:k=20,100,500"]
-    limits = {"max_risk": 0.09, "max_advantage": 0.05}
+    limits: dict[str, Any] = {"max_risk": 0.09, "max_advantage": 0.05}
     show(sf.explore("adult", qi=columns, protections=asked, public=True, folder=folder, **limits))
 
 
