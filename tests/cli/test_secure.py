@@ -24,6 +24,7 @@ from sfumato.federation import (
     analyse,
     answer_in_folder,
     handlers_of,
+    inputs_of,
     load_identity,
     load_public,
     new_identity,
@@ -290,16 +291,20 @@ def test_a_server_answers_records_that_it_cannot_read(sfumato: Run) -> None:
     ran = sfumato(*predict, "keys", "question.json", "-o", "client", "--json")
     assert stat.S_IMODE(Path("client.secret").stat().st_mode) == 0o600
     refused(sfumato(*predict, "keys", "question.json", "-o", "client"), "never overwritten")
-    width = json.loads(Path("question.json").read_text())["question"]["widths"][0]
-    Path("rows.csv").write_text(",".join(f"x{at}" for at in range(width)) + "\n" + ",".join(["-0.9"] * width) + "\n")
+    Path("rows.csv").write_text("other,size\n1,0.4\n2,9.9\n")
     secret = ("--secret", "client.secret")
     assert sfumato(*predict, "encrypt", "rows.csv", "question.json", *secret, "-o", "rows.bin").code == 0
     assert sfumato(*predict, "answer", "model", "client.public", "rows.bin", "-o", "answers.bin").code == 0
     ran = sfumato(*predict, "decrypt", "answers.bin", "question.json", *secret, "--json")
-    circuit = to_circuit(sf.load("model").artifact.model)  # type: ignore[attr-defined]
-    (found,) = ran.json["answers"]
-    assert found["scores"] == pytest.approx(circuit([[-0.9] * width])[0].tolist(), abs=1e-3)
-    assert found["class"] in ("no", "yes")
+    release = sf.load("model")
+    rows = inputs_of(release.artifact.model, pl.DataFrame({"size": [0.4, 9.9]}))  # type: ignore[attr-defined]
+    assert [one["class"] for one in ran.json["answers"]] == ["no", "yes"]
+    for found, wanted in zip(ran.json["answers"], to_circuit(release)(rows).tolist(), strict=True):
+        assert found["scores"] == pytest.approx(wanted, abs=1e-3)
+    Path("wrong.csv").write_text("width\n3\n")
+    refused(
+        sfumato(*predict, "encrypt", "wrong.csv", "question.json", *secret, "-o", "w.bin"), "column 'size' is missing"
+    )
     refused(sfumato(*predict, "decrypt", "rows.csv", "question.json", *secret), "damaged")
     refused(sfumato(*predict, "answer", "model", "rows.bin", "rows.bin", "-o", "a.bin"), "RelinKeys")
     refused(sfumato(*predict, "keys", "plan.json", "-o", "c"), "is not a question")
