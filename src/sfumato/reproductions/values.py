@@ -87,7 +87,7 @@ class Row:
         >>> Row("accuracy", "test accuracy", 0.934, 0.93, "reproduced", within=0.005).target
         '0.934 ± 0.005'
         """
-        return shown(self.printed) + ("" if self.within is None else f" ± {shown(self.within)}")
+        return shown(self.printed) + ("" if self.within is None else f" ± {self.within:.2g}")
 
 
 @dataclass(frozen=True, eq=False)
