@@ -1,6 +1,7 @@
 """The frontier: the CPU time of the default grid on Adult, and recommendations that are measured again.
 
-    python benchmarks/frontier.py grid           # all default protections, three seeds
+    python benchmarks/frontier.py grid [FOLDER]  # all default protections, three seeds
+    python benchmarks/frontier.py everything     # some of them with all columns as quasi-identifiers
     python benchmarks/frontier.py again          # 20 re-measurements with fresh seeds, on Adult and on a made-up table
     python benchmarks/frontier.py demo [--quick] # the demo
 
@@ -30,9 +31,17 @@ def cpu() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def grid() -> None:
-    found = sf.explore("adult", max_risk=0.09, max_advantage=0.05, public=True)
+def grid(folder: str | None = None) -> None:
+    found = sf.explore("adult", max_risk=0.09, max_advantage=0.05, public=True, folder=folder)
     show(found)
+
+
+def everything(folder: str | None = None) -> None:
+    """Compare anonymous tables of which every column is a quasi-identifier: nothing is released as it is."""
+    columns = [name for name in sf.datasets.adult().schema.names if name not in ("split", "income")]
+    asked = ["raw", "mondrian:k=20,100,500", "hilbert:k=100", "guided:k=20,100,500"]
+    limits: dict[str, Any] = {"max_risk": 0.09, "max_advantage": 0.05}
+    show(sf.explore("adult", qi=columns, protections=asked, public=True, folder=folder, **limits))
 
 
 def show(found: Frontier) -> None:
@@ -101,7 +110,7 @@ def demo(*options: str) -> None:
 
 if __name__ == "__main__":
     what, *options = sys.argv[1:]
-    {"grid": grid, "again": again, "demo": demo}[what](*options)
+    {"grid": grid, "everything": everything, "again": again, "demo": demo}[what](*options)
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
     get_reusable_executor().shutdown(wait=True)  # its processes count when they have ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ def test_the_demo_goes_from_a_table_to_a_verified_release(sfumato: Any) -> None:
     assert len(listed) == 5
     for path in listed:
         assert Path(path).is_file(), path
-    assert ran.out.split("Try next")[1].count("  sfumato ") == 3
+    commands = [line.strip() for line in ran.out.split("Try next")[1].splitlines() if line.startswith("  sfumato ")]
+    assert len(commands) == 3
+    for command in commands:  # as copied
+        copied = sfumato(*shlex.split(command)[1:])
+        assert copied.code == 0, copied.err
 
     found = json.loads(Path("sfumato-demo/demo.json").read_text())  # what --json prints
     assert [stage["result"] != "" for stage in found["stages"]] == [True] * 6

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import sfumato as sf
+from sfumato.attacks import records_of
+from sfumato.errors import FileError, OptionError
 from sfumato.frontier.sweep.choose import Limits, measuring_command, recommend, release_command
 from sfumato.frontier.sweep.grid import Candidate, candidates_of
+from sfumato.frontier.sweep.make import make
+from sfumato.frontier.sweep.measure import Task
 from sfumato.frontier.sweep.point import Figure, Point, with_common_spread
 from tests.frontier.example import example
 from tests.frontier.test_explore import people
@@ -80,7 +86,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "text",
-    ["mondrian:k=20", "lattice:k=10", "guided:k=20", "dp:epsilon=5", "synthetic:epsilon=5", "guided:k=20+dp:epsilon=5"],
+    [
+        *("mondrian:k=20", "lattice:k=10", "guided:k=20", "hilbert:k=10", "microaggregate:k=10"),
+        *("dp:epsilon=5", "synthetic:epsilon=5", "copula:epsilon=5", "guided:k=20+dp:epsilon=5"),
+    ],
 )
 def test_the_command_makes_the_release_and_it_verifies(text: str, folder: Path, sfumato: Any) -> None:
     (candidate,) = candidates_of([text])
@@ -93,7 +102,73 @@ def test_the_command_makes_the_release_and_it_verifies(text: str, folder: Path, 
     releases = [one.parent for one in made.rglob("certificate.json")]
     assert len(releases) == 1
     assert sf.verify(releases[0]).ok
-    assert made.name == text.replace(":", "-").replace("=", "").replace("+", "-")
+    assert made.name == str(candidate).replace(":", "-").replace("=", "").replace("+", "-").replace(",", "-")
+
+
+@pytest.mark.parametrize("text", ["mondrian:k=20", "hilbert:k=20", "guided:k=20", "lattice:k=20"])
+def test_the_command_makes_the_very_rows_that_were_measured(text: str, folder: Path, sfumato: Any) -> None:
+    (candidate,) = candidates_of([text])
+    table = sf.Table.of(people(), target="ill", qi=["age"])
+    task = Task(table, "ill", ("tree",), ())
+    measured = make(task, candidate, records_of(table, "ill"), 0).rows
+    assert measured is not None
+    assert sfumato(*release_command(candidate, DATA).split(" ")[1:]).code == 0
+    (written,) = [one for one in folder.rglob("table.csv") if one.parent != folder]
+    released = pl.read_csv(written).select(measured.columns).cast(pl.String).fill_null("")
+    assert released.sort(released.columns).equals((shown := measured.cast(pl.String).fill_null("")).sort(shown.columns))
+
+
+@pytest.fixture
+def recipes(folder: Path, sfumato: Any) -> Path:
+    """Return a folder with releases of several commands, each with its recipe."""
+    Path("schema.toml").write_text('[columns.smokes]\ndomain = ["no", "yes"]\n[columns.ill]\ndomain = ["no", "yes"]\n')
+    for words in (
+        "mask people.csv --noise age=0.1 -o mask",
+        "perturb people.csv --columns smokes,ill --schema schema.toml --epsilon 4 -o perturb",
+        "anonymize people.csv --qi age --k 5 -o anonymize",
+        "train people.csv --target ill --model tree --epsilon 4 --schema schema.toml --numbers age -o train",
+        "synthesize people.csv --target ill --method copula --epsilon 4 -n 200 --numbers age "
+        "--categories smokes,ill -o synthesize",
+    ):
+        ran = sfumato(*words.split(" "))
+        assert ran.code == 0, ran.err
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "guarantee"),
+    [
+        ("mask/recipe.toml:scale=0.5", "none"),
+        ("perturb/recipe.toml:epsilon=8", "local differential privacy, epsilon 8 for each row"),
+        ("anonymize/recipe.toml:k=20", "k=20 (anonymity of the released rows)"),
+        ("train/recipe.toml:epsilon=8", "differential privacy, epsilon 8 for each row"),
+        ("synthesize/recipe.toml:epsilon=8", "differential privacy, epsilon 8 for each row"),
+    ],
+)
+def test_whatever_has_a_recipe_is_a_protection(text: str, guarantee: str, recipes: Path) -> None:
+    options: dict[str, Any] = {"target": "ill", "qi": ["age"], "utilities": ["tree"], "attacks": ["loss", "linkage"]}
+    before = {one.parent for one in recipes.rglob("certificate.json")}
+    found = sf.explore("people.csv", protections=["raw", text], seeds=1, jobs=1, **options)
+    assert not found.skipped
+    point = found.points[1]
+    assert point.to_dict()["guarantee"] == guarantee
+    assert 0 <= point.utility["accuracy"].mean <= 1
+    if text.startswith("anonymize"):
+        assert point.risk["re_identification"].mean <= 1 / 20
+    words = shlex.split(release_command(point.candidate, found.data))
+    assert words[:2] == ["python", "-c"]
+    exec(words[2], {})
+    (made,) = {one.parent for one in recipes.rglob("certificate.json")} - before
+    assert sf.verify(made).ok
+    again = found.to_dict()["points"][1]["measure"]
+    assert f"--protect {text}" in again
+
+
+def test_an_option_that_a_recipe_lacks_is_refused(recipes: Path) -> None:
+    with pytest.raises(OptionError, match=r"has no option 'scael' \(did you mean 'scale'\?\)"):
+        candidates_of(["mask/recipe.toml:scael=1"])
+    with pytest.raises(FileError, match="cannot be read"):
+        candidates_of(["no/recipe.toml"])
 
 
 def test_a_recommended_command_names_the_private_model_that_was_measured() -> None:

@@ -89,7 +89,9 @@ def test_the_most_accurate_point_within_the_limits_is_chosen() -> None:
     )
     chosen = frontier.choose(max_risk=0.09)
     assert chosen.point is frontier.points[1]
-    assert chosen.command == "sfumato anonymize people.csv --qi age --method mondrian --k 20 -o mondrian-k20"
+    assert chosen.command == (
+        "sfumato anonymize people.csv --qi age --method mondrian --k 20 --representative median -o mondrian-k20"
+    )
     assert frontier.choose(max_risk=0.01).point is frontier.points[2]
     none = frontier.choose(max_risk=0.01, min_accuracy=0.8)
     assert none.point is None
@@ -261,3 +263,27 @@ def test_wrong_options_end_in_one_sentence(options: list[str], said: str, tmp_pa
     result = sfumato("explore", str(tmp_path / "people.csv"), *options)
     assert result.code == 2
     assert said in result.err
+
+
+def test_exact_figures_of_data_with_a_budget_need_a_declaration(tmp_path: Path, sfumato: Any) -> None:
+    people(seed=77).write_csv(tmp_path / "people.csv")  # a ledger is found by what the table contains
+    words = ["explore", str(tmp_path / "people.csv"), "--target", "ill", "--protect", "raw", "--model", "tree"]
+    words += ["--attacks", "loss", "--seeds", "1", "--jobs", "1", "--json"]
+    assert "no budget was granted" in sfumato(*words).json["charging"]
+    assert sfumato("budget", "grant", str(tmp_path / "people.csv"), "--epsilon", "2").code == 0
+    refused = sfumato(*words)
+    assert refused.code == 2
+    assert "the data have a budget (epsilon 2, delta" in refused.err
+    assert "--uncharged" in refused.err
+    assert "declared to be the owner's" in sfumato(*words, "--uncharged").json["charging"]
+    assert "declared public" in sfumato(*words, "--public").json["charging"]
+    assert sfumato("budget", "history", str(tmp_path / "people.csv"), "--json").json["spent"]["epsilon"] == 0
+
+
+def test_why_no_anonymous_table_keeps_a_limit_is_said() -> None:
+    points = (point("raw", 1.0, 0.9), point("mondrian:k=20", 0.06, 0.8), point("dp:epsilon=1", 0, 0.7))
+    facts = {**FACTS, "unchanged": ["smokes", "job"]}
+    said = Frontier(points, facts).choose(max_advantage=0.05).reason
+    assert "only its quasi-identifiers (age) are changed, and 2 other columns are released as they are" in said
+    assert "No anonymous table" not in Frontier(points, facts).choose(max_advantage=0.07).reason
+    assert "No anonymous table" not in Frontier(points, FACTS).choose(max_advantage=0.05).reason

@@ -26,7 +26,15 @@ from sfumato.measures.models import as_guarantees
 from sfumato.synthesizers.tables.methods.catalogue import method_of
 from sfumato.synthesizers.tables.synthesize import synthesize
 
-__all__ = ["MODELS", "AnonymousTraining", "Protection", "SyntheticTraining", "procedure_of", "protection"]
+__all__ = [
+    "MODELS",
+    "AnonymousTraining",
+    "Protection",
+    "SyntheticTraining",
+    "estimator_of",
+    "procedure_of",
+    "protection",
+]
 
 MODELS = ("forest", "tree", "mlp", "boosting")
 """The named models."""
@@ -173,17 +181,7 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
     """
     names = features_of(table, target)
     protect = protection(protect) if isinstance(protect, str) else protect
-    if isinstance(model, str) and model not in MODELS:
-        raise OptionError(f"there is no model '{model}' to attack", hint=did_you_mean(model, MODELS))
-    taken: list[str] = []
-    if protect is not None and (protect.name == "dp" or (protect.guarantees and protect.epsilon is not None)):
-        if not isinstance(model, str):
-            raise OptionError(
-                f"{type(model).__name__} cannot be made private", hint="give a private estimator, or a named model"
-            )
-        estimator, taken = _differentially_private(model, protect, table, target, names)
-    else:
-        estimator = _named(model) if isinstance(model, str) else model
+    estimator, taken = estimator_of(model, protect, table, target)
     if protect is None or protect.name == "dp":
         return FitEstimator(estimator, columns=names, notes=taken)
     if protect.name == "synthetic":
@@ -202,6 +200,28 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
     return FitEstimator(model, columns=names, notes=notes)
 
 
+def estimator_of(model: Any, protect: Protection | str | None, table: Table, target: str) -> tuple[Any, list[str]]:
+    """Return what learns in `procedure_of`: a named model, or its private form if epsilon covers the training.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> private, notes = estimator_of("tree", "mondrian:k=5+dp:epsilon=2", sf.datasets.nursery(), "class")
+    >>> private.epsilon, notes
+    (2.0, [])
+    """
+    protect = protection(protect) if isinstance(protect, str) else protect
+    if isinstance(model, str) and model not in MODELS:
+        raise OptionError(f"there is no model '{model}' to attack", hint=did_you_mean(model, MODELS))
+    if protect is None or protect.epsilon is None or protect.name == "synthetic":
+        return (_named(model) if isinstance(model, str) else model), []
+    if not isinstance(model, str):
+        raise OptionError(
+            f"{type(model).__name__} cannot be made private", hint="give a private estimator, or a named model"
+        )
+    return _differentially_private(model, protect, table, target, features_of(table, target))
+
+
 class AnonymousTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Train an estimator on rows that a named method has anonymized.
 
@@ -212,21 +232,21 @@ class AnonymousTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     estimator : estimator
         It takes frames.
-    method : str
+    method : str or Anonymizer
         See `sf.anonymize`.
-    guarantees : str
+    guarantees : str or sequence of guarantees
     schema : Schema
         The roles of the features.
     """
 
-    def __init__(self, estimator: Any, method: str = "mondrian", guarantees: str = "k=10", schema: Any = None) -> None:
+    def __init__(self, estimator: Any, method: Any = "mondrian", guarantees: Any = "k=10", schema: Any = None) -> None:
         self.estimator, self.method, self.guarantees, self.schema = estimator, method, guarantees, schema
 
     def fit(self, X: pl.DataFrame, y: Any) -> Self:  # noqa: N803 - scikit-learn's names
         """Anonymize the rows, and fit the estimator to the result."""
         from sklearn.base import clone
 
-        method = as_method(self.method).set_params(guarantees=self.guarantees, new_rows=NewRows.ROUTE)
+        method = clone(as_method(self.method)).set_params(guarantees=self.guarantees, new_rows=NewRows.ROUTE)
         by_value = "output" in method.get_params()
         if by_value:
             method.set_params(output=Output.MEDIAN)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sfumato.data.certificate import is_regular_file
 from sfumato.data.io.files import why
 from sfumato.data.schema import Schema
-from sfumato.errors import FileError, OptionError, SchemaError
+from sfumato.errors import FileError, OptionError, SchemaError, did_you_mean
 
 __all__ = ["RECIPE", "RUNNERS", "Recipe"]
 
@@ -60,6 +60,28 @@ class Recipe:
                 f"a recipe of {self.command[:40]!r} cannot be run", hint=f"known commands: {', '.join(RUNNERS)}"
             )
         return importlib.import_module(RUNNERS[self.command]).run_recipe(self, data, **options)
+
+    def with_values(self, **values: Any) -> Recipe:
+        """Return the recipe with other values of its options; the options of a method are found by their name too.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> masked = Recipe("mask", {"parameters": {"masks": [{"scale": 0.1}, {"keep": 0.8}]}}, sf.Schema([]))
+        >>> masked.with_values(scale=0.5).options
+        {'parameters': {'masks': [{'scale': 0.5}, {'keep': 0.8}]}}
+        >>> masked.with_values(sale=0.5)
+        Traceback (most recent call last):
+            ...
+        sfumato.errors.OptionError: the recipe has no option 'sale' (did you mean 'scale'?)
+        """
+        options = dict(self.options)
+        for name, value in values.items():
+            known = [*options, *_names(options)]
+            if name not in known:
+                raise OptionError(f"the recipe has no option '{name}'", hint=did_you_mean(name, dict.fromkeys(known)))
+            options = {**options, name: value} if name in options else _replaced(options, name, value)
+        return replace(self, options=options)
 
     def to_toml(self) -> str:
         """Return the recipe as TOML text."""
@@ -110,3 +132,25 @@ def _without_none(plain: Any) -> Any:
     if isinstance(plain, Mapping):
         return {name: _without_none(value) for name, value in plain.items() if value is not None}
     return [_without_none(value) for value in plain] if isinstance(plain, list) else plain
+
+
+def _names(plain: Any) -> list[str]:
+    """Return the names of plain values, at any depth."""
+    if isinstance(plain, list):
+        return [name for one in plain for name in _names(one)]
+    if not isinstance(plain, Mapping):
+        return []
+    return [
+        found for name, one in plain.items() for found in (_names(one) if isinstance(one, list | Mapping) else [name])
+    ]
+
+
+def _replaced(plain: Any, name: str, value: Any) -> Any:
+    if isinstance(plain, list):
+        return [_replaced(one, name, value) for one in plain]
+    if not isinstance(plain, Mapping):
+        return plain
+    return {
+        key: value if key == name and not isinstance(one, list | Mapping) else _replaced(one, name, value)
+        for key, one in plain.items()
+    }

@@ -247,7 +247,7 @@ def perturb(
         parameters=parameters,
         guarantees=promised,
         events=(event,),
-        recipe=Recipe("perturb", {**asked, "keep_order": True}, kinds),
+        recipe=Recipe("perturb", {**asked, "epsilon": float(epsilon), "keep_order": True}, kinds),
         provenance=Provenance.of(table.origin, table.rows, order="kept"),
     )
 
@@ -265,7 +265,8 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
             else Column(name=name, domain=tuple(one for one in method.domain or () if one is not None))
             for name, method in methods.items()
         )
-        epsilon, missing = sum(method.epsilon for method in methods.values()), bool(parameters["missing"])
+        epsilon = recipe.options.get("epsilon", sum(method.epsilon for method in methods.values()))
+        missing = bool(parameters["missing"])
     except (KeyError, TypeError, ValueError, AttributeError):
         raise OptionError(
             "the recipe does not describe a perturbation", hint="'sfumato perturb -o FOLDER' writes one"

@@ -287,12 +287,25 @@ class Explore(Task):
         sf.write_report(found, folder / "report.html", title=f"Which protection for {self.name}?")
         chosen = found.recommended
         name = "" if chosen.point is None else chosen.point.name
-        return {"recommended": name, "reason": chosen.reason, "points": len(found.points), "note": found.note}
+        return {
+            "recommended": name,
+            "reason": chosen.reason,
+            "points": len(found.points),
+            "note": found.note,
+            "charging": found.charging,
+        }
 
     def _given(self) -> dict[str, Any]:
         limits = {name: self.options[name] for name in ("max_risk", "max_advantage") if self.options[name] is not None}
         shared = {name: self.options[name] for name in ("protections", "seeds")}
-        return {**shared, "utilities": [self.options["model"]], "jobs": min(os.cpu_count() or 1, 2), **limits}
+        declared = {"uncharged": True}  # the page says so
+        return {
+            **shared,
+            "utilities": [self.options["model"]],
+            "jobs": min(os.cpu_count() or 1, 2),
+            **limits,
+            **declared,
+        }
 
     def program(self, folder: Path) -> list[str]:
         """Return the exploration as a program."""
@@ -309,7 +322,7 @@ class Explore(Task):
             if name in given
             for word in (f"--{name.replace('_', '-')}", f"{given[name]:g}")
         ]
-        how = ["--model", given["utilities"][0], "--seeds", str(given["seeds"])]
+        how = ["--model", given["utilities"][0], "--seeds", str(given["seeds"]), "--uncharged"]
         return ["explore", *self.from_table(folder), *protect, *limits, *how, "-o", "explored"]
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 _TARGET = "income"
+_KEPT = ["education-num", "fnlwgt"]  # the education again, and a survey weight
 _K = 10
 _WHOLE = ("raw", "mondrian:k=5,20,100", "lattice:k=20", "dp:epsilon=0.3,1,3,10", "synthetic:epsilon=1,10")
 _QUICK = ("raw", "mondrian:k=10,50", "dp:epsilon=1,10", "synthetic:epsilon=3")
@@ -79,6 +80,8 @@ class _Stages:
         if quick:
             rows = self.table.frame.sample(_QUICK_ROWS, seed=0)
             self.table = sf.Table(rows, self.table.schema)
+        self.people = folder / "people.csv"
+        sf.write(self.table.frame, self.people)
         self.said: list[dict[str, Any]] = []
 
     def run(self) -> dict[str, Any]:
@@ -92,6 +95,8 @@ class _Stages:
         release, verdict = self._stage("Make it, and check it", lambda progress: self._release(frontier, progress))
         return {
             "report": str(self.folder / "assessment.html"),
+            "people": str(self.people),
+            "quasi": list(self.table.schema.quasi),
             "assessment": assessment.to_dict(),
             "attacks": {"raw": attacked, "protected": released},
             "synthetic": made_up,
@@ -111,7 +116,8 @@ class _Stages:
         seconds = time.perf_counter() - began
         self.said.append({"name": name, "result": said, "seconds": round(seconds, 1)})
         if self.shown:
-            echo_wrapped(f"{style(f'{len(self.said)}. {name}', bold=True)} {printable(said)}")
+            title = f"{len(self.said)}. {name}{'' if name.endswith('?') else ':'}"
+            echo_wrapped(f"{style(title, bold=True)} {printable(said)}")
         return found
 
     def _assess(self, progress: Any) -> tuple[sf.Assessment, str]:
@@ -198,13 +204,9 @@ class _Stages:
         folder = self.folder / "frontier"
         asked = _QUICK if self.quick else _WHOLE
         limits: dict[str, Any] = _QUICK_LIMITS if self.quick else _LIMITS
-        data: Any = "adult"
-        if self.quick:
-            sf.write(self.table.frame, self.folder / "people.csv")
-            data = sf.read(self.folder / "people.csv")
-        roles: dict[str, Any] = {"target": _TARGET, "qi": self.table.schema.quasi, "keep": ["education-num", "fnlwgt"]}
+        roles: dict[str, Any] = {"target": _TARGET, "qi": self.table.schema.quasi, "keep": _KEPT}
         found = sf.explore(
-            data,
+            self.people if self.quick else "adult",
             **roles,
             protections=asked,
             seeds=1 if self.quick else 3,
@@ -234,8 +236,6 @@ class _Stages:
             raise InputError("no protection keeps the limits of the demo", hint="run it again without --quick")
         words = shlex.split(command)[1:]
         words[words.index("-o") + 1] = str(release)
-        if self.quick:
-            words[1] = str(self.folder / "people.csv")
         shutil.rmtree(release, ignore_errors=True)
         ran = subprocess.run(  # noqa: S603 - our own command
             [sys.executable, "-m", "sfumato", *words, "--force", "--quiet"], capture_output=True, text=True, check=False
@@ -263,10 +263,21 @@ def _print_end(result: dict[str, Any]) -> None:
         (result["frontier"], "what each protection costs, and the recommendation"),
         (result["release"] + "/report.html", "the release, with its certificate beside it"),
     ):
-        echo(f"  {path}")
-        echo_wrapped(what, "      ")
+        echo(printable(f"  {path}"))
+        echo(f"      {what}")
     echo()
     echo(style("Try next", bold=True))
-    echo("  sfumato assess YOUR.csv --qi age,zip,sex --sensitive disease --report page.html")
-    echo("  sfumato explore YOUR.csv --qi age,zip,sex --target disease --max-risk 0.09 -o explored")
-    echo(printable(f"  sfumato verify {result['release']}"))
+    for command in _next(result, folder):
+        echo(printable(f"  {command}"))
+    echo("Then put your own file in the place of people.csv, and its columns after --qi.")
+
+
+def _next(result: dict[str, Any], folder: Path) -> list[str]:
+    """Return three commands that work on the files of the demo."""
+    people, quasi = result["people"], ",".join(result["quasi"])
+    commands: tuple[list[str], ...] = (
+        ["assess", people, "--qi", quasi, "--keep", ",".join(_KEPT), "--sensitive", _TARGET],
+        ["anonymize", people, "--qi", quasi, "--keep", ",".join(_KEPT), "--k", "10", "-o", str(folder / "anonymous")],
+        ["verify", result["release"]],
+    )
+    return [shlex.join(["sfumato", *words]) for words in commands]

@@ -31,7 +31,8 @@ _SHOWN = ("re_identification", "membership_auc", "membership_advantage", "accura
     "protections",
     multiple=True,
     metavar="HOW",
-    help="A protection, such as mondrian:k=2..1000, dp:epsilon=0.1,1 or raw. Can be repeated.  [default: all]",
+    help="A protection, such as mondrian:k=2..1000, dp:epsilon=0.1,1 or raw, or a recipe.toml with values for its "
+    "options, such as masked/recipe.toml:scale=0.1,1. Can be repeated.  [default: all]",
 )
 @click.option(
     "--model",
@@ -71,6 +72,11 @@ _SHOWN = ("re_identification", "membership_auc", "membership_advantage", "accura
     help="The first seed.",
 )
 @click.option("--jobs", type=Number(is_whole=True, most=1024), default=2, show_default=True, help="Processes.")
+@click.option(
+    "--uncharged",
+    is_flag=True,
+    help="The data have a budget, and the choice, which stays with you, is not charged to it.",
+)
 @click.option("--public", is_flag=True, help="The data are public, so that the figures may be published.")
 @click.option(
     "-o", "--output", metavar="OUT", help="A folder for the measurements and the result; a stopped run goes on."
@@ -134,11 +140,22 @@ def explore(
     else:
         _print(found)
     if output is not None:
-        echo(f"The figures are in {output}; they are {found.note}", err=True)
+        echo(f"The figures are in {output}", err=True)
     ctx.exit(1 if limited and found.recommended.point is None else 0)
 
 
-_EXPLORING = ("attacks", "max_risk", "max_advantage", "min_accuracy", "bisect", "seeds", "seed", "jobs", "public")
+_EXPLORING = (
+    "attacks",
+    "max_risk",
+    "max_advantage",
+    "min_accuracy",
+    "bisect",
+    "seeds",
+    "seed",
+    "jobs",
+    "public",
+    "uncharged",
+)
 
 
 def _reading(options: dict[str, Any]) -> list[str]:
@@ -152,6 +169,8 @@ def _reading(options: dict[str, Any]) -> list[str]:
 
 
 def _print(found: Frontier) -> None:
+    from sfumato.frontier.sweep.markdown import by_reason
+
     chosen = found.recommended
     echo(style("Recommended: " + (chosen.point.name if chosen.point else "none"), bold=True))
     echo_wrapped(chosen.reason)
@@ -168,6 +187,6 @@ def _print(found: Frontier) -> None:
         mark = "*" if point.name in best else " "
         echo(f"{mark} {printable(point.name):<{width}}  {texts[0]:>5}  {texts[1]:>5}  {texts[2]:>9}  {texts[3]:>8}")
     echo("* no other has less membership advantage and more accuracy")
-    for name, reason in found.skipped.items():
-        echo(f"Not measured: {name}: {reason}")
-    echo_wrapped(f"These are {found.note}.")
+    for names, reason in by_reason(found.skipped):
+        echo_wrapped(f"Not measured: {printable(names)}: {printable(reason)}")
+    echo_wrapped(f"These are {found.note}. {found.charging}")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.frontier.sweep.grid import Candidate
+from sfumato.frontier.sweep.grid import Candidate, plain
 from sfumato.frontier.sweep.point import CONFIDENCE, Point
 
 __all__ = ["Limits", "Recommendation", "measuring_command", "recommend", "release_command"]
 
 _TRAINED = {"forest": "forest", "tree": "tree", "mlp": "mlp", "boosting": "additive"}
 """The private model of `sfumato train` for each model that is compared."""
+_BY_VALUE = ("mondrian", "hilbert", "rplus", "microaggregate")
+"""Methods that publish the medians of groups only if they are told to; see `make`."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,16 @@ def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) 
     asked = limits if limits != Limits() else Limits(max_risk=0.2, max_advantage=0.1)
     among = max(data.get("considered", 0), len(points))
     able = [point for point in points if "accuracy" in point.utility and not asked.broken_by(point, among)]
+    unchanged = _unchanged(points, able, data, asked)
     if not able:
-        return Recommendation(None, _nearest(points, asked, among), "", asked)
+        return Recommendation(None, _nearest(points, asked, among) + unchanged, "", asked)
     best = max(able, key=lambda point: (point.utility["accuracy"].mean, point.candidate.strength))
     reason = _reason(best, points, asked, len(able), among)
     rows = [point for point in able if point.candidate.publishes_rows]
     if rows and not best.candidate.publishes_rows:
         other = max(rows, key=lambda point: point.utility["accuracy"].mean)
         reason += f" If rows must be released: {other.name}, {other.utility['accuracy'].mean:.1%}."
+    reason += unchanged
     return Recommendation(best, reason, release_command(best.candidate, data), asked)
 
 
@@ -142,6 +147,19 @@ def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, amo
     return " ".join(said)
 
 
+def _unchanged(points: Sequence[Point], able: Sequence[Point], data: Mapping[str, Any], limits: Limits) -> str:
+    """Say why no anonymous table keeps a limit of the membership advantage, if it is for its other columns."""
+    anonymous = [point for point in points if point.candidate.anonymizes and point.candidate.publishes_rows]
+    columns = len(data.get("unchanged", ()))
+    if limits.max_advantage is None or not columns or not anonymous or any(point in able for point in anonymous):
+        return ""
+    return (
+        f" No anonymous table keeps them: only its quasi-identifiers ({', '.join(data.get('qi', ()))}) are changed, "
+        f"and {columns} other columns are released as they are, by which a model can know its people again. Name all "
+        "that others may know as quasi-identifiers."
+    )
+
+
 def _nearest(points: Sequence[Point], limits: Limits, among: int) -> str:
     """Say why no protection keeps the limits."""
     if not points:
@@ -156,6 +174,8 @@ def release_command(candidate: Candidate, data: Mapping[str, Any], out: str | No
     name, given, out = str(data["name"]), dict(candidate.parameters), out or folder_of(candidate)
     if candidate.name == "raw":
         return ""
+    if candidate.recipe:
+        return _recipe_command(candidate, data, out)
     target = ["--target", str(data["target"])]
     kinds, reading = _roles(data, "numbers", "categories"), list(data.get("reading", ()))
     if candidate.name == "dp":
@@ -172,7 +192,20 @@ def release_command(candidate: Candidate, data: Mapping[str, Any], out: str | No
         return f"{release_command(anonymous, data)} --format csv && {release_command(private, made, out)}"
     roles = _roles(data, "qi", "sensitive", "identifiers", "keep")
     roles += target if candidate.name == "guided" else []
-    return _line("anonymize", name, *roles, *reading, "--method", candidate.name, *_flags(given), "-o", out)
+    how = ["--method", candidate.name, *_flags(given)]
+    how += ["--representative", "median"] if candidate.name in _BY_VALUE else []
+    return _line("anonymize", name, *roles, *reading, *how, "-o", out)
+
+
+def _recipe_command(candidate: Candidate, data: Mapping[str, Any], out: str) -> str:
+    """Return a line of Python that runs a recipe with the values of its options, whatever its command is."""
+    given = {key: plain(value) for key, value in candidate.parameters}
+    if candidate.anonymizes and candidate.plan and "output" in candidate.plan.options.get("parameters", {}):
+        given["output"] = "median"  # as it was measured
+    values = ", ".join(f"{key}={value!r}" for key, value in given.items())
+    recipe = f"sf.data.Recipe.load({candidate.name!r})" + (f".with_values({values})" if values else "")
+    made = f"sf.save(sf.run({recipe}, {str(data['name'])!r}), {out!r})"
+    return shlex.join(["python", "-c", f"import sfumato as sf; {made}"])
 
 
 def measuring_command(candidate: Candidate, data: Mapping[str, Any]) -> str:
@@ -192,7 +225,7 @@ def measuring_command(candidate: Candidate, data: Mapping[str, Any]) -> str:
 
 def folder_of(candidate: Candidate) -> str:
     """Return the name of the folder that the command writes to."""
-    return str(candidate).replace(":", "-").replace("=", "").replace(",", "-").replace("+", "-")
+    return re.sub("[:,+/\\\\ ]+", "-", str(candidate).replace("=", "").replace("/recipe.toml", ""))
 
 
 def _roles(data: Mapping[str, Any], *roles: str) -> list[str]:

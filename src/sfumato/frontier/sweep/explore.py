@@ -13,6 +13,7 @@ import polars as pl
 
 from sfumato.attacks.catalogue import attacks_of
 from sfumato.attacks.protections import MODELS
+from sfumato.budget.ledger.ledger import Ledger
 from sfumato.data import datasets
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
@@ -49,13 +50,15 @@ def explore(
     jobs: int = 2,
     folder: str | Path | None = None,
     public: bool = False,
+    uncharged: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Frontier:
     """Measure the risk and the utility of protections over their parameters, and recommend one.
 
     Each seed divides the rows: half are protected, a quarter are the control of the attacks, and a quarter test the
     models. All protections see the same rows and the same attackers. The figures are exact, so they are for the owner
-    of the data: no epsilon covers them, nor a choice that is made with them. Declare data that are ``public``.
+    of the data: no epsilon covers them, nor a choice that is made with them. If a budget was granted for the data,
+    declare that the choice is ``uncharged``, or that the data are ``public``.
 
     Parameters
     ----------
@@ -65,8 +68,10 @@ def explore(
     qi, sensitive, identifiers, keep : sequence of str
         The roles of the columns, as in `sf.anonymize`; those of the schema by default.
     protections : sequence of str
-        ``"raw"``, ``"dp"``, ``"synthetic"``, or a method of `sf.anonymize`; with values (``"mondrian:k=5,50"``), a
-        range (``"dp:epsilon=0.1..10"``), or without parameters for a default grid.
+        ``"raw"``, ``"dp"``, ``"synthetic"``, or a method of `sf.anonymize` or `sf.synthesize`; with values
+        (``"mondrian:k=5,50"``), a range (``"dp:epsilon=0.1..10"``), or without parameters for a default grid. Or the
+        recipe of any release that can be made again from other rows, with values for its options:
+        ``"masked/recipe.toml:scale=0.1,0.5"``. Groups of rows are published by their medians, where they can be.
     attacks : sequence of str
         See `sfumato.attacks.ATTACKS`; those that do not fit a protection are left out there.
     utilities : sequence of str or callable
@@ -89,6 +94,8 @@ def explore(
         Keeps every measurement, so that a run that was stopped goes on, and none is made twice.
     public : bool
         Whether the data are public, so that the figures may be published.
+    uncharged : bool
+        Declares that figures and choice stay with the owner of data that have a budget, and are not charged to it.
     progress : callable, optional
         Called with the share of the work that is done.
 
@@ -113,6 +120,7 @@ def explore(
         raise OptionError("bisect needs a limit of a risk", hint="give max_risk or max_advantage")
     roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "keep": keep}
     task, name = _task(data, target, roles, tuple(attacks), utilities)
+    budget = None if public or (isinstance(data, str) and _is_built_in(data)) else _budget_of(data, uncharged)
     runner = Runner(task, jobs=jobs, folder=None if folder is None else Path(folder), progress=progress)
     numbers = range(seed, seed + seeds)
     if bisect:
@@ -134,12 +142,33 @@ def explore(
         "models": list(task.models),
         "attacks": list(task.attacks),
         "seeds": list(numbers),
+        "unchanged": [one.name for one in task.table.schema.columns if one.role in (Role.OTHER, Role.KEPT)],
+        "budget": budget,
         "analyses": [one for one in utilities if isinstance(one, str) and _is_analysis(one)],
         "considered": len(candidates),
         **_columns(task.table, data),
         "measurements": {"asked": len(candidates) * seeds, "run": len(runner.results)},
     }
     return Frontier(points, facts, skipped, public, limits)
+
+
+def _is_built_in(name: str) -> bool:
+    return name in datasets.TABLES and not Path(name).exists()
+
+
+def _budget_of(data: Any, uncharged: bool) -> str | None:
+    """Return the budget that was granted for the data; without a declaration, its rows may not be read exactly."""
+    ledger = Ledger.find(data)
+    if ledger is None:
+        return None
+    with ledger:
+        limit = str(ledger.limit)
+    if not uncharged:
+        raise OptionError(
+            f"the data have a budget ({limit}), and exploring reads them without noise, which no budget covers",
+            hint="declare with uncharged / --uncharged that figures and choice stay with you",
+        )
+    return limit
 
 
 def _limits(max_risk: float | None, max_advantage: float | None, min_accuracy: float | None) -> Limits:
@@ -157,7 +186,7 @@ def _task(
     attacks: tuple[str, ...],
     utilities: Sequence[Any],
 ) -> tuple[Task, str]:
-    built_in = isinstance(data, str) and data in datasets.TABLES and not Path(data).exists()
+    built_in = isinstance(data, str) and _is_built_in(data)
     table = datasets.without_split(datasets.TABLES[data]()) if built_in else Table.of(data)
     name = str(data) if built_in or isinstance(data, Path) else table.origin.name if table.origin else "table.csv"
     predicted = target or table.schema.target or (datasets.TARGETS.get(name) if built_in else None)
@@ -196,7 +225,7 @@ def _with_kind(column: Column, found: pl.DataType) -> Column:
 
 def _columns(table: Table, data: Any) -> dict[str, list[str]]:
     """Return which columns are numbers and which categories: commands that are private ask for a text file's."""
-    if isinstance(data, str) and data in datasets.TABLES and not Path(data).exists():
+    if isinstance(data, str) and _is_built_in(data):
         return {}
     kinds = {one.name: one.kind for one in table.schema.columns}
     return {

@@ -60,6 +60,18 @@ class Frontier(Discreet, InNotebooks):
         return "figures of data that are declared public" if self.public else NOTE
 
     @property
+    def charging(self) -> str:
+        """Whether the choice is charged to a budget, in a sentence."""
+        if self.public:
+            return "The choice costs no budget: the data are declared public."
+        if limit := self.data.get("budget"):
+            return (
+                f"The choice is not charged to the budget of the data ({limit}): it is declared to be the owner's. A "
+                "release costs its own epsilon, and what the choice itself reveals is not covered."
+            )
+        return "The choice is not charged: no budget was granted for the data. What it reveals is not covered."
+
+    @property
     def recommended(self) -> Recommendation:
         """The choice for the limits that were asked for."""
         return recommend(self.points, self.data, self.limits)
@@ -104,6 +116,7 @@ class Frontier(Discreet, InNotebooks):
             "skipped": dict(self.skipped),
             "public": self.public,
             "note": self.note,
+            "charging": self.charging,
         }
 
     def to_json(self) -> str:
@@ -113,7 +126,14 @@ class Frontier(Discreet, InNotebooks):
     def to_markdown(self) -> str:
         """Return the recommendation and a table of all points as Markdown."""
         plain = self.to_dict()
-        return markdown_of(self.points, self.recommended, plain["pareto"], self.skipped, self.data, self.note)
+        return markdown_of(
+            self.points,
+            self.recommended,
+            plain["pareto"],
+            self.skipped,
+            self.data,
+            f"These are {self.note}. {self.charging}",
+        )
 
     def to_frame(self) -> pl.DataFrame:
         """Return a row per point, with the mean and the ends of the interval of each figure."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from sfumato.anonymizers.anonymize import METHODS
+from sfumato.attacks.procedures import RunRecipe
 from sfumato.attacks.protections import protection
+from sfumato.data.guarantee import Guarantee
+from sfumato.data.recipe import Recipe
 from sfumato.errors import OptionError, did_you_mean
+from sfumato.synthesizers.tables.methods.catalogue import METHODS as SYNTHESIZERS
 
-__all__ = ["DEFAULTS", "Candidate", "candidates_of"]
+__all__ = ["DEFAULTS", "Candidate", "candidates_of", "plain"]
 
 KS = (2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -26,12 +33,15 @@ class Candidate:
 
     Attributes
     ----------
-    name : "raw", a method of anonymization, "dp", "synthetic", or a method and then dp, such as "guided+dp"
+    name : "raw", a method of anonymization, "dp", "synthetic", or a method and then dp, such as "guided+dp"; or the
+        path of a recipe
     parameters : by name, such as ``(("k", "10"),)``
+    recipe : the text of the recipe; empty if the name says what is done
     """
 
     name: str
     parameters: tuple[tuple[str, str], ...] = ()
+    recipe: str = ""
 
     def __str__(self) -> str:
         return "+".join(
@@ -43,15 +53,37 @@ class Candidate:
     def parts(self) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
         """The protections that are combined, each with its parameters; mostly a single one."""
         first, _, second = self.name.partition("+")
-        if not second:
+        if not second or self.recipe:
             return [(self.name, self.parameters)]
         private = tuple(pair for pair in self.parameters if pair[0] in ("epsilon", "delta"))
         return [(first, tuple(pair for pair in self.parameters if pair not in private)), (second, private)]
 
+    @cached_property
+    def plan(self) -> Recipe | None:
+        """The recipe with the parameters; None if the name says what is done."""
+        if not self.recipe:
+            return None
+        return Recipe.from_toml(self.recipe).with_values(**{key: plain(value) for key, value in self.parameters})
+
+    @property
+    def family(self) -> str:
+        """What protections with other values of their parameters share: the name, or the method of synthetic rows."""
+        return dict(self.parameters).get("method", self.name)
+
     @property
     def publishes_rows(self) -> bool:
         """Whether rows are released, and not only a model."""
-        return self.parts[-1][0] != "dp"
+        return self.plan.command != "train" if self.plan else self.parts[-1][0] != "dp"
+
+    @property
+    def anonymizes(self) -> bool:
+        """Whether the rows are recoded in groups."""
+        return self.plan.command == "anonymize" if self.plan else self.parts[0][0] in METHODS
+
+    @property
+    def makes_up(self) -> bool:
+        """Whether a released row is not the row of a person: it is made up, or replaced by a noisy one."""
+        return self.plan.command in ("synthesize", "perturb") if self.plan else self.name == "synthetic"
 
     def number(self, key: str) -> float | None:
         """Return a parameter as a number; None if it is not given."""
@@ -69,6 +101,8 @@ class Candidate:
         """What is guaranteed, in words."""
         if self.name == "raw":
             return "none"
+        if self.plan is not None:
+            return _guarantee_of(self.plan)
         (_, parameters), *then = self.parts
         if self.name in _PRIVATE:
             return f"differential privacy, epsilon {self.number('epsilon'):g} for each row"
@@ -85,6 +119,8 @@ class Candidate:
         """What is published, in plain words."""
         epsilon, k = self.number("epsilon"), self.number("k")
         alike = f"groups of at least {k:g} people who look alike" if k else "anonymous groups"
+        if self.plan is not None:
+            return _RESULTS[self.plan.command].format(name=Path(self.name).name)
         if self.name == "raw":
             return "the rows as they are"
         if self.name == "dp":
@@ -96,11 +132,48 @@ class Candidate:
         return f"the table in {alike}"
 
 
+_RESULTS = {
+    "anonymize": "the table in the groups of {name}",
+    "mask": "the masked table of {name}",
+    "perturb": "the noisy rows of {name}",
+    "synthesize": "the made-up rows of {name}",
+    "train": "only the model of {name}",
+}
+
+
+def _guarantee_of(plan: Recipe) -> str:
+    """Return what a recipe promises, in words."""
+    options = plan.options
+    if (epsilon := options.get("epsilon")) is not None:
+        level = "local differential privacy" if plan.command == "perturb" else "differential privacy"
+        return f"{level}, epsilon {epsilon} for each row" if epsilon != "none" else "none"
+    given = options.get("guarantees") or []
+    asked = [Guarantee.from_dict(one) for one in given] if isinstance(given, list) else []
+    return f"{', '.join(map(str, asked))} (anonymity of the released rows)" if asked else "none"
+
+
+def plain(text: str) -> float | int | str:
+    """Return a value as a number, if it is one.
+
+    Examples
+    --------
+    >>> plain("0.5"), plain("5"), plain("tree")
+    (0.5, 5, 'tree')
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return int(value) if value.is_integer() else value
+
+
 def candidates_of(protections: Sequence[str] = DEFAULTS) -> tuple[Candidate, ...]:
     """Expand protections with open parameters into candidates.
 
     A parameter may be a value, several (``k=2,10,50``), or a range (``k=2..1000``); one that is left out gets a default
-    grid. ``guided:k=50+dp:epsilon=1`` is a private training on anonymous rows.
+    grid. ``guided:k=50+dp:epsilon=1`` is a private training on anonymous rows. A method of `sf.synthesize` is named
+    like any other (``aim:epsilon=1``). Anything else that has a recipe is named by the recipe's file, with values for
+    its options: ``masked/recipe.toml:scale=0.1,1``.
 
     Examples
     --------
@@ -118,6 +191,8 @@ def candidates_of(protections: Sequence[str] = DEFAULTS) -> tuple[Candidate, ...
 
 
 def _expand(text: str) -> list[Candidate]:
+    if (file := re.fullmatch(r"(.+?\.toml)(?::(.*))?", text.strip())) is not None:
+        return _of_recipe(file[1], file[2] or "")
     parts = [part.strip() for part in text.split("+")]
     if len(parts) > 1:
         names = [part.partition(":")[0].strip() for part in parts]
@@ -129,7 +204,9 @@ def _expand(text: str) -> list[Candidate]:
         made = [Candidate("+".join(c.name for c in one), sum((c.parameters for c in one), ())) for one in both]
         return made
     name, _, rest = (part.strip() for part in text.partition(":"))
-    known = ("raw", *METHODS, *_PRIVATE)
+    known = ("raw", *METHODS, *_PRIVATE, *SYNTHESIZERS)
+    if name in SYNTHESIZERS:
+        name, rest = "synthetic", f"method={name},{rest}"
     if name not in known:
         raise OptionError(f"there is no protection '{name}'", hint=did_you_mean(name, known))
     if name == "raw":
@@ -144,6 +221,18 @@ def _expand(text: str) -> list[Candidate]:
     for one in made:
         protection(str(one))  # refuses wrong parameters
     return made
+
+
+def _of_recipe(path: str, rest: str) -> list[Candidate]:
+    """Return a candidate for each combination of values of a recipe's options."""
+    recipe = Recipe.load(path)
+    RunRecipe(recipe)  # refuses commands that cannot be run on other rows
+    values = _values(path, rest)
+    text = recipe.to_toml()
+    found = [Candidate(path, tuple(zip(values, one, strict=True)), text) for one in itertools.product(*values.values())]
+    for one in found:
+        _ = one.guarantee  # refuses options that the recipe lacks
+    return found
 
 
 def _values(name: str, rest: str) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 from sfumato.frontier.sweep.choose import Recommendation
 from sfumato.frontier.sweep.point import Figure, Point
 
-__all__ = ["markdown_of"]
+__all__ = ["by_reason", "markdown_of"]
 
 _COLUMNS = {
     "accuracy": "accuracy",
@@ -20,6 +20,7 @@ _COLUMNS = {
     "linkage": "linkage gain",
     "query_error": "query error",
 }
+_LEFT_OUT = ("auc", "pair_distance")
 _HOW = ("name", "rows", "target", "qi", "sensitive", "models", "attacks", "analyses", "seeds")
 
 
@@ -36,10 +37,11 @@ def markdown_of(
     lines = [f"# Which protection: {_escaped(head)}", "", _escaped(chosen.reason), ""]
     if chosen.command:
         lines += ["```sh", chosen.command.replace("`", "'"), "```", ""]
-    lines += [f"These are {note}.", ""]
+    lines += [_escaped(note), ""]
     measured = {name for point in points for name in (*point.risk, *point.utility)}
     columns = {name: words for name, words in _COLUMNS.items() if name in measured}
-    columns |= {name: name for name in sorted(measured) if "." in name and not name.startswith("tpr_at_")}
+    own = sorted(name for name in measured if name not in (*_COLUMNS, *_LEFT_OUT) and not name.startswith("tpr_at_"))
+    columns |= {name: name for name in own}
     if points:
         heads = ["protection", *map(_escaped, columns.values()), "seconds"]
         lines += [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
@@ -49,10 +51,29 @@ def markdown_of(
             lines.append(f"| {' | '.join(cells)} | {point.seconds:.2f} |")
         lines += ["", "\\* no other has less membership advantage and more accuracy. Means with 95 % intervals.", ""]
     if skipped:
-        lines += ["Not measured:", "", *(f"- {_escaped(name)}: {_escaped(why)}" for name, why in skipped.items()), ""]
+        lines += [
+            "Not measured:",
+            "",
+            *(f"- {_escaped(names)}: {_escaped(why)}" for names, why in by_reason(skipped)),
+            "",
+        ]
     known = {name: data[name] for name in _HOW if data.get(name)}
     lines += [f"- {name}: {_escaped(_words(value))}" for name, value in known.items()]
     return "\n".join(lines) + "\n"
+
+
+def by_reason(skipped: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the names that share a reason, and the reason.
+
+    Examples
+    --------
+    >>> by_reason({"mondrian:k=5": "too few rows", "lattice:k=5": "too few rows", "dp": "no class"})
+    [('mondrian:k=5, lattice:k=5', 'too few rows'), ('dp', 'no class')]
+    """
+    return [
+        (", ".join(name for name, other in skipped.items() if other == why), why)
+        for why in dict.fromkeys(skipped.values())
+    ]
 
 
 def _cell(figure: Figure | None) -> str:

@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sfumato.anonymizers.anonymize import anonymize
 from sfumato.attacks.base import AttackResult, Records, result_of
 from sfumato.attacks.catalogue import attacks_of
-from sfumato.attacks.predictions import call
 from sfumato.attacks.procedures import records_of
-from sfumato.attacks.protections import procedure_of
 from sfumato.attacks.report import run_attacks
 from sfumato.attacks.tables.linkage import Linkage
 from sfumato.attacks.targets import ModelTarget, SyntheticTarget, TableTarget
@@ -29,6 +26,7 @@ from sfumato.data.table import Table
 from sfumato.errors import InputError
 from sfumato.frontier.sweep.analysis import Analysis, numbers_of
 from sfumato.frontier.sweep.grid import Candidate
+from sfumato.frontier.sweep.make import make, rows_of
 from sfumato.measures.assess import assess
 from sfumato.measures.loss.generalised import pair
 from sfumato.measures.loss.marginals import distances_of
@@ -76,20 +74,17 @@ def measure(task: Task, candidate: Candidate, seed: int) -> dict[str, Any]:
     classes = np.unique(np.asarray(records.labels))  # a rare one may be in one part only
     risk: Figures = {}
     utility: Figures = {}
-    released: pl.DataFrame | None = None
     roc: list[tuple[float, float]] = []
-    protect = None if candidate.name == "raw" else str(candidate)
-    for number, model in enumerate(task.models):
-        procedure = procedure_of(model, protect, task.table, task.target)
-        fitted = call("the training", procedure, members, seed)
+    release = make(task, candidate, members, seed)
+    made = time.perf_counter() - began
+    released = release.rows
+    for number, (model, fitted) in enumerate(release.models.items()):
         target = ModelTarget(fitted, classes=classes, sensitive=())
         suffix = f":{model}" if number else ""
         utility |= {f"{name}{suffix}": figure for name, figure in _scores(target, test).items()}
         if number == 0:
-            made = time.perf_counter() - began
             found, roc = _membership(task, target, members, control, seed)
             risk |= found
-            released = _released(task, candidate, fitted, members)
     if released is None:
         risk["re_identification"] = 0.0, 0.0  # no row is released
     else:
@@ -146,42 +141,13 @@ def _fit(names: Sequence[str], kind: str) -> list[Any]:
     return [one for one in attacks_of(names) if kind in one.targets]
 
 
-def _rows(records: Records, target: str) -> pl.DataFrame:
-    return records.frame.with_columns(pl.Series(target, np.asarray(records.labels).tolist()))
-
-
-def _released(task: Task, candidate: Candidate, fitted: Any, members: Records) -> pl.DataFrame | None:
-    """Return the rows that the protection would publish; None if it publishes a model only."""
-    if not candidate.publishes_rows:
-        return None
-    rows = _rows(members, task.target)
-    if candidate.name == "raw":
-        return rows
-    if candidate.name == "synthetic":
-        drawn: pl.DataFrame = fitted.generator_.table.to_polars()
-        (label,) = [name for name in drawn.columns if name not in members.frame.columns]
-        return drawn.rename({label: task.target})
-    schema = Schema(task.table.schema[name] for name in rows.columns)
-    text = ",".join(f"{key}={value}" for key, value in candidate.parameters)
-    release = anonymize(Table(rows, schema), text, method=_method(candidate.name, task.target))
-    found: pl.DataFrame = release.table.to_polars()
-    return found.sort(found.columns)  # it was shuffled
-
-
-def _method(name: str, target: str) -> Any:
-    from sfumato.anonymizers.anonymize import as_method
-
-    method = as_method(name)
-    return method.set_params(target=target) if name == "guided" and "target" in method.get_params() else method
-
-
 def _of_rows(
     task: Task, candidate: Candidate, released: pl.DataFrame, members: Records, control: Records, seed: int
 ) -> Figures:
     """Measure linkage with the released rows, and guesses of sensitive values from them."""
-    inside, outside = (Records(_rows(one, task.target).select(released.columns)) for one in (members, control))
+    inside, outside = (Records(rows_of(one, task.target).select(released.columns)) for one in (members, control))
     schema = Schema(task.table.schema[name] for name in released.columns)
-    synthetic = candidate.name == "synthetic"
+    synthetic = candidate.makes_up
     target = (SyntheticTarget if synthetic else TableTarget)(released, schema)
     figures: Figures = {}
     if "linkage" in task.attacks and schema.quasi:
@@ -213,11 +179,11 @@ def _gain(result: AttackResult) -> float:
 
 def _kept(task: Task, candidate: Candidate, released: pl.DataFrame, members: Records, seed: int) -> Figures:
     """Return the distances, the query error, and what the user's own analyses give."""
-    rows = _rows(members, task.target)
+    rows = rows_of(members, task.target)
     kept, _ = affordable(Table(rows, Schema(task.table.schema[name] for name in rows.columns)), list(released.columns))
     names = [name for name in released.columns if name in kept]
     original = Table(rows.select(names), Schema(task.table.schema[name] for name in names))  # with its hierarchies
-    both = pair(original, released.select(names), names, generalised=candidate.name not in ("raw", "synthetic"))
+    both = pair(original, released.select(names), names, generalised=candidate.anonymizes)
     distances = distances_of(both, 10, quantiles=True)
     asked = query_error_of(both, queries=_QUERIES, dimensions=min(3, len(names)), rescale=True, seed=seed)
     figures: Figures = {"query_error": (asked.mean, 0.0)}

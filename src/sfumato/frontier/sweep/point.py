@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from sfumato._repr import Discreet
-from sfumato.frontier.sweep.grid import Candidate
+from sfumato.frontier.sweep.grid import Candidate, plain
 
 __all__ = ["CONFIDENCE", "Figure", "Point", "pareto_set", "with_common_spread"]
 
@@ -27,7 +27,7 @@ class Figure:
     ----------
     values : one per seed
     error : the standard error of one value by sampling alone
-    common : the standard deviation over the seeds of all protections of the same name, and its degrees of freedom
+    common : the standard deviation over the seeds of all protections of the same family, and its degrees of freedom
     """
 
     values: tuple[float, ...]
@@ -48,7 +48,7 @@ class Figure:
         """Return how far the true mean may be, or the mean of so many fresh seeds; each end fails with chance `tail`.
 
         Seeds spread by training, noise and sampling. A few seeds tell little about their spread, so that those of the
-        protections of the same name count together, unless this one spreads more.
+        protections of the same family count together, unless this one spreads more.
 
         Examples
         --------
@@ -105,7 +105,7 @@ class Point(Discreet):
         return {
             "name": self.name,
             "protection": self.candidate.name,
-            "parameters": {key: _number(value) for key, value in self.candidate.parameters},
+            "parameters": {key: plain(value) for key, value in self.candidate.parameters},
             "guarantee": self.candidate.guarantee,
             "risk": {name: one.to_dict() for name, one in self.risk.items()},
             "utility": {name: one.to_dict() for name, one in self.utility.items()},
@@ -113,14 +113,6 @@ class Point(Discreet):
             "roc": [list(pair) for pair in self.roc],
             "measurements": list(self.keys),
         }
-
-
-def _number(text: str) -> float | int | str:
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    return int(value) if value.is_integer() else value
 
 
 def with_common_spread(points: Sequence[Point]) -> tuple[Point, ...]:
@@ -137,14 +129,14 @@ def with_common_spread(points: Sequence[Point]) -> tuple[Point, ...]:
     for point in points:
         for name, figure in (*point.risk.items(), *point.utility.items()):
             freedom = len(figure.values) - 1
-            squares[point.candidate.name, name].append((freedom * figure.spread**2, freedom))
+            squares[point.candidate.family, name].append((freedom * figure.spread**2, freedom))
     common = {}
     for key, parts in squares.items():
         freedom = sum(one for _, one in parts)
         common[key] = (math.sqrt(sum(square for square, _ in parts) / freedom), freedom) if freedom else None
 
     def shared(point: Point, figures: Mapping[str, Figure]) -> dict[str, Figure]:
-        return {name: replace(one, common=common[point.candidate.name, name]) for name, one in figures.items()}
+        return {name: replace(one, common=common[point.candidate.family, name]) for name, one in figures.items()}
 
     return tuple(
         replace(point, risk=shared(point, point.risk), utility=shared(point, point.utility)) for point in points

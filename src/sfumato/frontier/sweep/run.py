@@ -28,7 +28,7 @@ from sfumato.frontier.sweep.measure import Task, measure
 __all__ = ["Runner"]
 
 Job = tuple[Candidate, int]
-_FORM = 2  # of a stored result; another number makes old files useless
+_FORM = 3  # of a stored result; another number makes old files useless
 _watched = threading.Event()
 
 
@@ -87,7 +87,7 @@ class Runner:
 
     def _expected(self, job: Job) -> float:
         """Return the seconds that a measurement will take, by others: of the protection, of its kind, or of all."""
-        kinds: list[Callable[[Candidate], object]] = [str, lambda one: one.name, lambda one: None]
+        kinds: list[Callable[[Candidate], object]] = [str, lambda one: one.family, lambda one: None]
         for kind in kinds:
             alike = [one.get("seconds", 0.0) for known, one in self.results.items() if kind(known[0]) == kind(job[0])]
             if alike:
@@ -120,7 +120,7 @@ class Runner:
         if self._base is None:
             return None
         mac = self._base.copy()
-        mac.update(json.dumps([str(candidate), seed]).encode())
+        mac.update(json.dumps([str(candidate), candidate.recipe, seed]).encode())
         name: str = mac.hexdigest()[:40]
         return name
 

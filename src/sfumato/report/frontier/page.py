@@ -11,6 +11,7 @@ from markupsafe import Markup
 from sfumato.errors import OptionError
 from sfumato.frontier.sweep.choose import measuring_command, release_command
 from sfumato.frontier.sweep.frontier import Frontier
+from sfumato.frontier.sweep.markdown import by_reason
 from sfumato.frontier.sweep.point import Figure, Point
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.plot import bar_list
@@ -30,6 +31,13 @@ COLUMNS = (
     ("query_error", "Query error"),
 )
 _OTHERS = ("pair_distance",)
+_LABELS = {
+    "qi": "others know",
+    "measurements": "runs",
+    "keep": "kept",
+    "unchanged": "not changed",
+    "reading": "read with",
+}
 _CURVES = 6  # in the chart of ROC
 Chart = tuple[str, str, Markup]
 
@@ -58,8 +66,8 @@ def render_frontier(frontier: Frontier, *, title: str = "Which protection to tak
         rows=_rows(frontier, [name for name, _ in columns]),
         chosen=None if chosen.point is None else chosen.point.name,
         runs=[_run(frontier, number, point) for number, point in enumerate(frontier.points)],
-        skipped=list(frontier.skipped.items()),
-        how=[(name.replace("_", " "), _words(value)) for name, value in frontier.data.items() if value],
+        skipped=by_reason(frontier.skipped),
+        how=[(_LABELS.get(name, name), _words(value)) for name, value in frontier.data.items() if value],
     )
 
 
@@ -73,7 +81,7 @@ def headline_of(frontier: Frontier) -> str:
 
 def _cautions(frontier: Frontier) -> list[str]:
     """Say what the recommendation does not cover."""
-    cautions = [f"These are {frontier.note}."]
+    cautions = [f"These are {frontier.note}.", frontier.charging]
     chosen = frontier.recommended.point
     if chosen is not None and "+" in chosen.candidate.name:
         cautions.append(f"What is guaranteed: {chosen.candidate.guarantee}.")
@@ -111,7 +119,7 @@ def charts_of(frontier: Frontier) -> list[Chart]:
 def _families(frontier: Frontier) -> dict[str, list[tuple[int, Point]]]:
     found: dict[str, list[tuple[int, Point]]] = defaultdict(list)
     for number, point in enumerate(frontier.points):
-        found[point.candidate.name].append((number, point))
+        found[point.candidate.family].append((number, point))
     return found
 
 
@@ -202,7 +210,7 @@ def _roc(frontier: Frontier) -> Markup | None:
     )
     shown: dict[str, tuple[int, Point]] = {}
     for number, point in ranked:
-        shown.setdefault(point.candidate.name, (number, point))
+        shown.setdefault(point.candidate.family, (number, point))
     if not shown:
         return None
     styles = {name: number for number, name in enumerate(_families(frontier))}
