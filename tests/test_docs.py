@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import click
 import pytest
 
 import sfumato as sf
@@ -92,6 +93,27 @@ def test_every_command_is_in_the_reference() -> None:
     reference = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
     found = {name for name in _COMMANDS if f"sfumato {name}" in reference or f"\n## {name}\n" in reference}
     assert found == set(_COMMANDS)
+
+
+def test_every_option_of_a_command_is_in_its_section() -> None:
+    text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
+    sections = {part.partition("\n")[0]: part for part in re.split(r"(?m)^## ", text)[1:]}
+
+    def options(command: click.Command) -> set[str]:
+        if isinstance(command, click.Group):
+            return set().union(*(options(one) for one in command.commands.values()))
+        found = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+        return {name for one in found for name in one.opts if name.startswith("--")}
+
+    missing = []
+    for name, (module, _) in _COMMANDS.items():
+        section = sections[name]
+        for other in ("assess", "query"):  # whose options for reading and declaring others share
+            section += sections[other] if f"`{other}`" in section else ""
+        command = getattr(importlib.import_module(f"sfumato.cli.commands.{module}"), name)
+        common = {"--json", "--quiet", "--debug", "--force"}
+        missing += [f"{name} {one}" for one in sorted(options(command) - common) if not re.search(rf"{one}\b", section)]
+    assert missing == []
 
 
 def test_the_reference_has_every_public_name_once_and_no_other() -> None:
