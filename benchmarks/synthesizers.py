@@ -7,6 +7,7 @@ of `synthesize`: it learns, and draws as many rows as the student gets.
 
     python synthesizers.py adult --epsilon 1 3                       test rows, 5 runs with noise of their own
     python synthesizers.py adult loans --folds 5                     cross-validation on training rows only
+    python synthesizers.py adult loans --folds 5 --runs 2            its first two folds
     python synthesizers.py adult --score FILE                        anyone's synthetic rows, as Parquet or CSV
     python synthesizers.py --print                                   the table of all runs that are kept
 
@@ -252,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", default=["tree"], choices=["real", *METHODS])
     parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--folds", type=int, default=0, help="cross-validation on training rows")
+    parser.add_argument("--folds", type=int, default=0, help="cross-validation on training rows: the first RUNS folds of so many")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--score", type=Path, help="a file of synthetic rows")
     parser.add_argument("--print", action="store_true", dest="shown", help="print what is kept, run nothing")
@@ -267,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in given.tables
         for method in given.methods
         for epsilon in (given.epsilon[:1] if method == "real" else given.epsilon)
-        for at in range(given.folds or (1 if method == "real" else given.runs))
+        for at in range(min(given.runs, given.folds) if given.folds else 1 if method == "real" else given.runs)
     ]
     kept = KEPT.read_text().splitlines() if KEPT.exists() else []
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
