@@ -19,14 +19,14 @@ ROLES = ("--qi", "zip,age", "--sensitive", "disease", "--k", "2")
 PATIENTS = "zip,age,disease\n" + "1,20,flu\n1,21,cold\n2,30,flu\n2,31,cold\n"
 
 
-def commands() -> list[click.Command]:
+def commands(group: click.Group = _sfumato) -> list[click.Command]:
     """Every command, with those of groups."""
-    context = click.Context(_sfumato)
-    found = []
-    for name in _COMMANDS:
-        command = _sfumato.get_command(context, name)
+    context = click.Context(group)
+    found: list[click.Command] = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         assert command is not None
-        found += list(command.commands.values()) if isinstance(command, click.Group) else [command]
+        found += commands(command) if isinstance(command, click.Group) else [command]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import stat
 import threading
@@ -122,7 +123,7 @@ def test_with_epsilon_a_party_without_a_budget_does_not_join(planned: Run, sfuma
     refused(ran, "no budget was granted for this data")
     ledger = sf.Ledger.grant("north.csv", epsilon=2, delta=1e-5)
     ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key", "--wait", "0.1")
-    refused(ran, "waited for 0.1 s, and no request came")
+    assert (ran.code, "waited for 0.1 s, and no request came" in ran.err) == (2, True)
     assert ledger.spent.epsilon == 0
     ledger.close()
 
@@ -152,6 +153,47 @@ def test_wrong_plans_keys_and_folders_are_refused(planned: Run, sfumato: Run) ->
     Path("bad.json").write_text(json.dumps(plain))
     refused(sfumato("secure", "stats", "bad.json", "exchange"), "up to 60 letters")
     assert "plan" in sfumato("secure").out
+
+
+def test_a_plan_with_exchanged_keys_is_not_joined(planned: Run, sfumato: Run) -> None:
+    # Whoever writes the plan gives east and south keys of its own: the sum would be north's alone.
+    for name in ("east", "south"):
+        new_identity(name, "forged")
+    forged = [part for name in ("east", "south") for part in ("--party", f"forged/{name}.pub")]
+    what = ("mean", "--columns", "age", "--schema", "schema.toml", "--party", "north.pub")
+    assert sfumato("secure", "plan", *what, *forged, "-o", "plan.json").code == 0
+    join = ("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key", "--wait", "0.1")
+    refused(sfumato(*join), "the key of party 'east' in the plan is not the one that they handed to you")
+    refused(sfumato(*join, *forged, "--party", "east.pub"), "the key of party 'east' in the plan is not the one")
+    Path("east.pub").unlink()
+    refused(sfumato(*join), "the key of party 'east' in the plan is not checked (put east.pub")
+    refused(sfumato(*join, "--party", "south.key"), "is not the public key of a party")
+    assert not Path("exchange").exists()
+
+
+def test_a_plan_is_answered_once_also_after_a_restart(planned: Run, sfumato: Run) -> None:
+    # A coordinator that had it answered again without one party would see what that party has.
+    assert planned("mean", "--columns", "age", "--threshold", "2").code == 0
+    join = ("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key")
+    for others in (("east", "south"), ("east",)):
+        found: list[object] = []
+        refusal: list[str] = []
+
+        def coordinate(found: list[object] = found, refusal: list[str] = refusal) -> None:
+            agreement = Agreement.load("plan.json")
+            channel = FolderChannel("exchange", agreement.roster.names, wait=2)
+            try:
+                found.append(analyse(agreement.plan, channel, sum_of("masks", agreement.roster)))
+            except ProtocolError as error:
+                refusal.append(str(error))
+            channel.end()
+
+        with Others(coordinate, *(functools.partial(joined, name) for name in others)):
+            ran = sfumato(*join)
+        assert "north: mean of age by masks, over the rows of east, north, south, 2 of which must take part" in ran.err
+    assert not found
+    assert "this party has answered this plan before" in refusal[0]
+    assert stat.S_IMODE(Path("north.answered").stat().st_mode) == 0o700
 
 
 def test_links_and_junk_in_the_shared_folder_harm_nobody(tmp_path: Path) -> None:

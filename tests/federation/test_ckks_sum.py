@@ -66,6 +66,17 @@ def test_parties_may_be_absent_but_not_the_key_holder():
         CkksSum(roster).total(channel, 3, {key: {} for key in NAMES})
 
 
+def test_the_key_holder_opens_no_sum_of_fewer_parties_than_the_threshold():
+    for names in (["north"], ["north", "north"], ["north", "west"], ["north", 3]):
+        roster, channel, _ = setting()
+        holder = channel.parties["east"]
+        (part,) = holder.answer({"kind": "ckks/key", "round": 1})["parts"]
+        parts, size = module._encrypted(part, np.arange(3), roster.place("north"))
+        request = {"kind": "ckks/open", "round": 1, "sums": parts, "size": size, "parties": names}
+        said = holder.answer(request)["error"]
+        assert "only 1 of 3 parties are in the sum to open" in said or "damaged" in said
+
+
 def test_the_error_before_rounding_is_far_below_the_bound():
     holder = module._KeyHolder(1)
     lanes = np.random.default_rng(0).integers(0, 2**32, module._ROOM)

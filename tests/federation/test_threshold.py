@@ -172,6 +172,9 @@ def test_vectors_of_other_lengths_and_too_many_parties_are_refused():
         play.encrypt()
     with pytest.raises(OptionError, match="at most 255 parties, got 256"):
         module._form(256)
+    large = Play().commit().key()
+    with pytest.raises(OptionError, match="at most 5,592,405 numbers of 32 bits from each of 3 parties"):
+        large.parties["east"].encrypt(large.keys, np.zeros(5_592_406, np.uint32))
     with pytest.raises(OptionError, match="words of 32 or 64 bits, got float64"):
         module.to_lanes(np.zeros(2))
 

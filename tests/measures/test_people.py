@@ -125,7 +125,7 @@ def test_guarantees_ledgers_and_certificates_name_their_unit(tmp_path: Path) -> 
     assert promise.to_dict()["unit"] == "row"
     earlier = {name: value for name, value in promise.to_dict().items() if name != "unit"}
     assert sf.Guarantee.from_dict(earlier) == promise
-    with pytest.raises(sf.errors.OptionError, match="protects a row, got 'person'"):
+    with pytest.raises(sf.errors.OptionError, match="protects a row or a client, got 'person'"):
         sf.Guarantee.from_dict(promise.to_dict() | {"unit": "person"})
     ledger = sf.Ledger.grant(VISITS, epsilon=1.0, path=tmp_path / "visits.ledger")
     assert ledger.to_dict()["unit"] == "row"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sfumato.federation.analysis.analyses import LogisticRegression as LogisticRegression
     from sfumato.federation.analysis.analyses import Moments as Moments
     from sfumato.federation.analysis.analyses import Quantiles as Quantiles
+    from sfumato.federation.analysis.answered import Answered as Answered
     from sfumato.federation.analysis.plan import AnalysisPlan as AnalysisPlan
     from sfumato.federation.anonymity.anonymize import anonymize_union as anonymize_union
     from sfumato.federation.anonymity.assess import assess_union as assess_union
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sfumato.federation.rounds import Round as Round
     from sfumato.federation.secure.ckks_sum import CkksSum as CkksSum
     from sfumato.federation.secure.ckks_sum import ckks_handlers as ckks_handlers
+    from sfumato.federation.secure.connect import check_sum as check_sum
     from sfumato.federation.secure.connect import connect as connect
     from sfumato.federation.secure.connect import handlers_of as handlers_of
     from sfumato.federation.secure.connect import sum_of as sum_of
@@ -65,6 +67,7 @@ __getattr__, __dir__, __all__ = lazy(
         "analysis.agreement": "Agreement",
         "analysis.analyse": "AnalysisHolder JointResult analyse analyse_together",
         "analysis.analyses": "CrossTable ElementSum Histogram LinearRegression LogisticRegression Moments Quantiles",
+        "analysis.answered": "Answered",
         "analysis.plan": "AnalysisPlan",
         "anonymity.assess": "assess_union contribution",
         "anonymity.holder": "UnionHolder",
@@ -74,7 +77,7 @@ __getattr__, __dir__, __all__ = lazy(
         "folder": "FolderChannel answer_in_folder",
         "plan": "FederationPlan",
         "secure.ckks_sum": "CkksSum ckks_handlers",
-        "secure.connect": "connect handlers_of sum_of",
+        "secure.connect": "check_sum connect handlers_of sum_of",
         "secure.identity": "load_identity load_public new_identity",
         "released": "FederatedModel Outcome",
         "rounds": "Round",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.errors import OptionError, did_you_mean
 
 __all__ = ["VERDICTS", "Curves", "Experiment", "Fact", "Figure", "Pictures", "Reproduction", "Row", "judge", "shown"]

@@ -218,7 +218,7 @@ def test_a_plan_survives_json_for_every_analysis():
     )
     assert {type(one) for one in every} == {*ANALYSES.values()}
     for one in every:
-        plan = AnalysisPlan(analysis=one, schema=SCHEMA, parties=3, threshold=2)
+        plan = AnalysisPlan(analysis=one, schema=SCHEMA, parties=3, threshold=2 if one.sums == 1 else 3)
         again = AnalysisPlan.from_dict(json.loads(json.dumps(plan.to_dict())))
         assert again == plan
         assert again.digest == plan.digest
@@ -237,6 +237,38 @@ def test_a_table_without_the_column_and_another_plan_are_refused():
     with pytest.raises(ProtocolError, match=r"has sent the 1 sum\(s\) of this plan already"):
         holder.contribute({"plan": plan.digest, "state": []})
     assert repr(holder) == "AnalysisHolder('east')"
+
+
+def test_a_coordinator_that_asks_for_other_sums_than_the_plan_has_is_refused():
+    analysis = LogisticRegression(("age",), "ill")
+    plan = AnalysisPlan(analysis=analysis, schema=SCHEMA, parties=3)
+    # The difference of two sums of one analysis, the second without a holder, is what that holder has.
+    with pytest.raises(OptionError, match="logistic takes 8 sums, and the difference of two sums over different"):
+        AnalysisPlan(analysis=analysis, schema=SCHEMA, parties=3, threshold=2)
+    assert AnalysisPlan(analysis=analysis, schema=SCHEMA, parties=3, threshold=2, epsilon=1.0).threshold == 2
+    # Slopes of 1e6 would count the rows on one side of any line.
+    asked = {"plan": plan.digest}
+    for first in ([1e6, 0.0], [math.nan, 0.0], [0.0], []):
+        with pytest.raises(ProtocolError, match="asks party 'east' for another sum than the plan has"):
+            AnalysisHolder("east", plan, HOLDERS["east"]).contribute({**asked, "state": first})
+    holder = AnalysisHolder("east", plan, HOLDERS["east"])
+    holder.contribute({**asked, "state": [0.0, 0.0]})
+    holder.contribute({**asked, "state": [4.0, -5.0]})
+    for then in ([9.1, -5.0], [math.inf, 0.0], [0.0, 0.0, 0.0]):
+        with pytest.raises(ProtocolError, match="asks party 'east' for another sum"):
+            holder.contribute({**asked, "state": then})
+    # In one of a single sum there is nothing to choose.
+    moments = AnalysisPlan(analysis=Moments(("age",)), schema=SCHEMA, parties=3)
+    with pytest.raises(ProtocolError, match="asks party 'east' for another sum"):
+        AnalysisHolder("east", moments, HOLDERS["east"]).contribute({"plan": moments.digest, "state": [1.0]})
+
+
+@pytest.mark.parametrize("secure", ["threshold", "ckks"])
+def test_a_sum_that_is_too_large_for_encryption_is_refused_when_it_is_planned(secure):
+    with pytest.raises(OptionError, match="at most 2,796,202 numbers of 64 bits from each of 3 parties, got"):
+        AnalysisPlan(analysis=ElementSum("age", size=9_000_000), schema=SCHEMA, parties=3, secure=secure)
+    with pytest.raises(OptionError, match="at most 255 parties, got 256"):
+        AnalysisPlan(analysis=Moments(("age",)), schema=SCHEMA, parties=256, secure=secure, rows=1000)
 
 
 def test_no_row_adds_more_than_the_stated_norm():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -210,12 +213,20 @@ def _analysis(what: str, columns: list[str], target: str | None, bins: int | Non
 @click.argument("plan_file", metavar="PLAN")
 @click.argument("exchange", metavar="EXCHANGE")
 @click.option("--key", "key_file", metavar="FILE", required=True, help="Your .key file.")
+@click.option(
+    "--party",
+    "parties",
+    metavar="FILE",
+    multiple=True,
+    help="The .pub file of another party, as they handed it to you. Repeat.  [default: those beside your key]",
+)
 @ledger_option
 @_WAIT
 def join(
     plan_file: str,
     exchange: str,
     key_file: str,
+    parties: tuple[str, ...],
     ledger: str | None,
     wait: float,
     as_json: bool,
@@ -226,21 +237,37 @@ def join(
     FILE is your table, PLAN the file that all parties have, EXCHANGE a folder that all of
     them can write to. Your rows never leave this process: it answers with what the plan
     says, hidden as the plan says, and once. With an epsilon, the noise is added here and
-    your ledger is charged first. Each line that it prints is one message of yours.
+    your ledger is charged first. It prints what the plan says, then a line for each
+    message of yours.
+
+    The keys of the others in the plan must be those of the .pub files that they handed to
+    you: whoever could exchange them would see your vector.
 
     \b
     sfumato secure join north.csv plan.json exchange --key north.key
     """
     from sfumato.cli.tables import read_table
-    from sfumato.federation import Agreement, AnalysisHolder, Party, answer_in_folder, handlers_of, load_identity
+    from sfumato.federation import (
+        Agreement,
+        AnalysisHolder,
+        Answered,
+        Party,
+        answer_in_folder,
+        handlers_of,
+        load_identity,
+    )
 
     agreement, (name, identity) = Agreement.load(plan_file), load_identity(key_file)
     if agreement.roster.keys.get(name) != identity.public_key().public_bytes_raw():
         raise OptionError(f"the plan does not have the key of party '{name}'", hint="make the plan with its .pub file")
     joint = agreement.plan
+    if joint.secure != "none":
+        agreement.check_keys(name, _handed_over(agreement.roster.names, Path(key_file), parties))
     table = read_table(schema=None, inferred=joint.epsilon is None, **options)
     book = sf.Ledger.of(table, ledger) if joint.epsilon is not None else None
-    holder = AnalysisHolder(name, joint, table, ledger=book)
+    answered = Answered(Path(key_file).with_suffix(".answered"))
+    once = functools.partial(answered.once, agreement.roster.run)
+    holder = AnalysisHolder(name, joint, table, ledger=book, once=once)
     party = Party(name, handlers_of(joint.secure, agreement.roster, name, identity, holder.contribute))
     traffic = {"requests": 0, "read": 0, "written": 0}
 
@@ -252,9 +279,19 @@ def join(
             f"{name}: {kind:<18} {read:>10,} bytes in, {written:>10,} out{f': {refused}' if refused else ''}", err=True
         )
 
+    echo(f"{name}: {agreement.describe()}", err=True)
     answer_in_folder(party, exchange, timeout=wait, seen=seen)
     if as_json:
         print_json({"party": name, **traffic, "epsilon": joint.epsilon})
+
+
+def _handed_over(names: Sequence[str], own: Path, files: Sequence[str]) -> dict[str, bytes]:
+    """Return the keys of the .pub files that are given, else of those beside the own key."""
+    from sfumato.federation import load_public
+
+    beside = [str(path) for path in (own.with_name(f"{one}.pub") for one in names) if path.exists()]
+    found = dict(map(load_public, beside))
+    return {**found, **dict(map(load_public, files))}
 
 
 def _coordinate(plan_file: str, exchange: str, wait: float, as_json: bool, *, vectors: bool) -> None:

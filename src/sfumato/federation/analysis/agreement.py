@@ -50,6 +50,46 @@ class Agreement:
         assert plan.threshold is not None
         return cls(plan, Roster(run, {check_name(name): keys[name] for name in sorted(keys)}, plan.threshold))
 
+    def describe(self) -> str:
+        """Return what the plan says in one sentence.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> from sfumato.federation import Moments
+        >>> schema = sf.Schema([sf.Column(name="age", bounds=(0, 120))])
+        >>> plan = AnalysisPlan(analysis=Moments(("age",)), schema=schema, parties=2)
+        >>> Agreement.of(plan, {"north": bytes(32), "south": bytes([1] * 32)}).describe()
+        'mean of age by masks, over the rows of north, south, all of which must take part; exact, without noise'
+        """
+        plan, count = self.plan, self.roster.threshold
+        needed = "all of which must" if count == plan.parties else f"{count} of which must"
+        privacy = "exact, without noise"
+        if plan.epsilon is not None:
+            privacy = f"epsilon {plan.epsilon:g}, delta {plan.delta:g}, if {plan.honest} of them add their noise"
+        return (
+            f"{plan.analysis.kind} of {', '.join(plan.columns)} by {plan.secure}, over the rows of "
+            f"{', '.join(self.roster.names)}, {needed} take part; {privacy}"
+        )
+
+    def check_keys(self, name: str, known: Mapping[str, bytes]) -> None:
+        """Raise an error unless every other party has the key that it handed to this party.
+
+        Whoever writes a plan could put keys of its own in the place of the others': all other vectors would be its own,
+        and the sum would show that of this party.
+        """
+        for other, key in self.roster.keys.items():
+            if other != name and other not in known:
+                raise InputError(
+                    f"the key of party '{other}' in the plan is not checked",
+                    hint=f"put {other}.pub, as they handed it to you, beside your key, or give it with --party",
+                )
+            if other != name and known[other] != key:
+                raise InputError(
+                    f"the key of party '{other}' in the plan is not the one that they handed to you",
+                    hint="somebody has exchanged it: do not join",
+                )
+
     def save(self, path: str | Path) -> None:
         """Write the file."""
         plain = {

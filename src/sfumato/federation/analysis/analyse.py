@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,20 @@ class AnalysisHolder:
     plan : what all holders agree on; a request of another plan is refused
     rows : its table
     ledger : its own ledger, charged before the first sum leaves the holder. Without one, nothing remembers the cost.
+    once : called before the first sum leaves the holder, with an error if this plan has been answered before; see
+        `Answered`. Without it, a holder that is started again answers the plan again.
     """
 
-    def __init__(self, name: str, plan: AnalysisPlan, rows: Any, *, ledger: Ledger | None = None) -> None:
-        self.name, self.plan, self.ledger = name, plan, ledger
+    def __init__(
+        self,
+        name: str,
+        plan: AnalysisPlan,
+        rows: Any,
+        *,
+        ledger: Ledger | None = None,
+        once: Callable[[], None] | None = None,
+    ) -> None:
+        self.name, self.plan, self.ledger, self._once = name, plan, ledger, once
         private = plan.epsilon is not None
         self._columns = read_columns(
             rows, plan.schema, plan.analysis.numbers, plan.analysis.categories, private=private
@@ -44,6 +54,7 @@ class AnalysisHolder:
         if len(self._columns.numbers) > plan.rows:
             raise InputError(f"party '{name}' has more than the {plan.rows:,} rows that the plan allows")
         self._sent = 0
+        self._state: NDArray[np.float64] | None = None
 
     def __repr__(self) -> str:
         return f"AnalysisHolder({self.name!r})"
@@ -59,6 +70,11 @@ class AnalysisHolder:
                 hint="begin again, which costs epsilon again" if plan.epsilon is not None else "begin again",
             )
         state = np.asarray(request.get("state"), np.float64)
+        if not plan.analysis.follows(plan.schema, self._state, state):
+            raise ProtocolError(f"the coordinator asks party '{self.name}' for another sum than the plan has")
+        if self._once is not None and not self._sent:
+            self._once()
+        self._state = state.copy()
         if plan.event is not None and self.ledger is not None and not self._sent:
             self.ledger.charge(plan.event, note=f"a joint analysis: {plan.analysis.kind}")
         self._sent += 1

@@ -16,7 +16,7 @@ from sfumato.data.schema import Schema
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError
 from sfumato.federation.analysis.analyses import GRID, Analysis, of_dict
-from sfumato.federation.secure.connect import SECURE
+from sfumato.federation.secure.connect import SECURE, check_sum
 
 __all__ = ["AnalysisPlan"]
 
@@ -82,11 +82,18 @@ class AnalysisPlan:
             real("epsilon", self.epsilon, above=0)
         if not 0 < self.delta < 1:
             raise OptionError(f"delta must be between 0 and 1, got {self.delta!r}")
+        if self.analysis.sums > 1 and self.threshold < self.parties and self.epsilon is None:
+            raise OptionError(
+                f"{self.analysis.kind} takes {self.analysis.sums} sums, and the difference of two sums over different "
+                "holders is what one of them alone has",
+                hint="leave out the threshold, so that all take part in each, or give an epsilon",
+            )
         if self.epsilon is not None and self.analysis.kind == "sum":
             raise OptionError(
                 "a sum of vectors has no noise: its elements are not rows of people", hint="leave out epsilon"
             )
         _set(self, "schema", Schema([self.schema[name] for name in self.columns]))
+        check_sum(self.secure, parties=self.parties, words=self.length, bits=64)
         if self.parties * (self.rows * 2**GRID + _TAIL * self.noise) >= _MOST_TOTAL:
             raise OptionError(
                 f"the sums of {self.parties} holders of {self.rows:,} rows could overflow",

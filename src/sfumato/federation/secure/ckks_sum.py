@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import OptionError, ProtocolError
 from sfumato.federation.channel import Channel, Handler
-from sfumato.federation.secure.lanes import LANE, MOST_PARTIES, from_lanes, to_lanes
+from sfumato.federation.secure.lanes import LANE, check_size, from_lanes, to_lanes
 from sfumato.federation.secure.masks import Roster
 from sfumato.federation.secure.seal import CkksParameters, from_bytes, seal, to_bytes
 from sfumato.federation.secure.sum import Contribute, Rounds, SecureSum, Summed, contributed, too_few
@@ -127,7 +127,9 @@ def ckks_handlers(
         round_ = sent.begin(request)
         (data,) = _read(roster, round_, b"key", holder, request["key"])
         words, seen = contributed(name, contribute, request)
-        parts, size = _encrypted(data, to_lanes(words), roster.place(name))
+        lanes = to_lanes(words)
+        check_size("CKKS", len(roster.keys), len(lanes))
+        parts, size = _encrypted(data, lanes, roster.place(name))
         return {**signed(round_, b"vector", parts, size, _mark(request["key"])), "seen": seen}
 
     if name != holder:
@@ -138,7 +140,11 @@ def ckks_handlers(
         return signed(request["round"], b"key", [held.begin(request).public], 0)
 
     def open_(request: Message) -> Message:
-        known = sum(roster.place(one) for one in request["parties"])
+        names = request["parties"]
+        if len({*names}) < len(names) or not {*names} <= roster.keys.keys():
+            raise ProtocolError("the list of parties whose sum is to be opened is damaged")
+        roster.enough(names, "are in the sum to open")
+        known = sum(map(roster.place, names))
         lanes = held.party(request).open(request["sums"], request["size"], known)
         signature = identity.sign(_context(roster, request["round"], b"open", name, [lanes], request["size"]))
         return {"lanes": lanes, "signature": signature}
@@ -181,8 +187,7 @@ def keyholder_of(roster: Roster, name: str | None) -> str:
     found = roster.names[0] if name is None else name
     if found not in roster.keys:
         raise OptionError(f"the key holder '{found}' is not a party of this run")
-    if len(roster.keys) > MOST_PARTIES:
-        raise OptionError(f"CKKS adds up at most {MOST_PARTIES} parties, got {len(roster.keys)}")
+    check_size("CKKS", len(roster.keys), 0)
     return found
 
 

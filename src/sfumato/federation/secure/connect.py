@@ -10,14 +10,31 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sfumato.errors import OptionError
 from sfumato.federation.channel import Handler
 from sfumato.federation.secure.ckks_sum import CkksSum, ckks_handlers
+from sfumato.federation.secure.lanes import check_size
 from sfumato.federation.secure.masks import Roster
 from sfumato.federation.secure.sum import Contribute, MaskedSum, PlainSum, SecureSum, masked_handlers, plain_handlers
 from sfumato.federation.secure.threshold_sum import ThresholdSum, threshold_handlers
 
-__all__ = ["SECURE", "connect", "handlers_of", "sum_of"]
+__all__ = ["SECURE", "check_sum", "connect", "handlers_of", "sum_of"]
 
 SECURE = ("none", "masks", "threshold", "ckks")
 """Sums in clear; by masks; by threshold encryption; by CKKS with one key holder."""
+
+
+_ENCRYPTED = {"threshold": "threshold encryption", "ckks": "CKKS"}
+
+
+def check_sum(secure: str, *, parties: int, words: int, bits: int = 32) -> None:
+    """Raise an error, before anything is sent, if a sum of so many words is unknown or too large.
+
+    Examples
+    --------
+    >>> check_sum("masks", parties=3, words=11_172_810)
+    """
+    if secure not in SECURE:
+        raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
+    if secure in _ENCRYPTED:
+        check_size(_ENCRYPTED[secure], parties, words, bits)
 
 
 def sum_of(secure: str, roster: Roster) -> SecureSum:

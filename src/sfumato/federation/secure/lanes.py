@@ -13,13 +13,36 @@ from numpy.typing import NDArray
 
 from sfumato.errors import OptionError
 
-__all__ = ["LANE", "MOST_PARTIES", "from_lanes", "to_lanes"]
+__all__ = ["LANE", "MOST_LANES", "MOST_PARTIES", "check_size", "from_lanes", "to_lanes"]
 
 Words = NDArray[np.unsignedinteger[Any]]
 Integers = NDArray[np.int64]
 
 LANE = 32
 MOST_PARTIES = 255  # sums of lanes stay below 2^40
+MOST_LANES = 1 << 24
+"""Of all parties together in one sum; as ciphertexts about 1.2 GB, which a threshold sum sends to each of them."""
+
+
+def check_size(what: str, parties: int, words: int, bits: int = 32) -> None:
+    """Raise an error if a sum is too large for encryption.
+
+    Examples
+    --------
+    >>> check_size("threshold encryption", 3, 26_010)
+    >>> check_size("threshold encryption", 3, 11_172_810)
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: threshold encryption adds up at most 5,592,405 numbers of 32 bits from each of 3 parties, got 11,172,810 (use masks)
+    """  # noqa: E501 - the message is one line
+    if parties > MOST_PARTIES:
+        raise OptionError(f"{what} takes at most {MOST_PARTIES} parties, got {parties}", hint="use masks")
+    most = MOST_LANES // (parties * (bits // LANE))
+    if words > most:
+        raise OptionError(
+            f"{what} adds up at most {most:,} numbers of {bits} bits from each of {parties} parties, got {words:,}",
+            hint="use masks",
+        )
 
 
 def to_lanes(words: Words) -> Integers:

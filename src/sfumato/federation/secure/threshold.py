@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from sfumato.errors import OptionError, ProtocolError
-from sfumato.federation.secure.lanes import LANE, MOST_PARTIES, from_lanes, to_lanes
+from sfumato.federation.secure.lanes import LANE, check_size, from_lanes, to_lanes
 from sfumato.federation.secure.masks import Roster
 from sfumato.federation.secure.openfhe import openfhe
 from sfumato.federation.secure.polynomials import RING, Layout
@@ -63,8 +63,7 @@ class _Form:
 
 @lru_cache(maxsize=16)
 def _form(parties: int) -> _Form:
-    if parties > MOST_PARTIES:
-        raise OptionError(f"threshold encryption takes at most {MOST_PARTIES} parties, got {parties}")
+    check_size("threshold encryption", parties, 0)
     key, ciphertext, lead, main = _ask("template", parties)
     return _Form(Layout.of(key, 2), Layout.of(ciphertext, 2), Layout.of(lead, 1), Layout.of(main, 1), key)
 
@@ -127,6 +126,7 @@ class ThresholdParty:
         if public[self._bound.names.index(self.name)] != self._public:
             raise ProtocolError(f"the key of party '{self.name}' was replaced")
         lanes = to_lanes(words)
+        check_size("threshold encryption", len(self._bound.names), len(lanes))
         count = max(-(-len(lanes) // _ROOM), 1)
         slots = np.zeros((count, RING), np.int64)
         slots[:, :_ROOM] = np.pad(lanes, (0, count * _ROOM - len(lanes))).reshape(count, _ROOM)
