@@ -18,7 +18,7 @@ from sfumato.attacks.attack import attack, release_of
 from sfumato.attacks.report import AttackReport
 from sfumato.data.coding import Domain
 from sfumato.data.images import Images
-from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.data.validate import whole
 from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, did_you_mean
@@ -349,14 +349,13 @@ def _sorted(what: str, table: Table, names: Sequence[str], schema: Schema | None
 
 
 def _as_held(table: Table) -> Table:
-    """Return the original without bounds, domains and kinds that do not fit its values: plain values need none."""
+    """Return the original without the bounds and domains that do not enclose its values: plain values need none."""
 
     def held(one: Domain) -> Column:
         try:
             universe(one)
         except SchemaError:
-            kind = Kind.AUTO if one.values.dtype == pl.String else one.column.kind  # a text file's empty column is text
-            return replace(one.column, bounds=None, domain=None, kind=kind)
+            return replace(one.column, bounds=None, domain=None)
         return table.schema[one.column.name]
 
     return Table(table.frame, Schema(map(held, table.encode(table.schema.names).domains)))
