@@ -165,8 +165,9 @@ def student(task: Task, rows: pl.DataFrame) -> dict[str, float]:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
 
-    # Independent columns have missing labels too.
-    model = HistGradientBoostingClassifier(random_state=0).fit(*task.numbers(rows.drop_nulls(task.target)))
+    # Independent columns have missing labels too, and scikit-learn's early stopping needs two rows of a class.
+    rows = rows.drop_nulls(task.target).filter(pl.len().over(task.target) > 1)
+    model = HistGradientBoostingClassifier(random_state=0).fit(*task.numbers(rows))
     test, truth = task.numbers(task.test)
     chances = np.zeros((len(test), len(task.schema[task.target].domain or ())))
     chances[:, model.classes_] = model.predict_proba(test)
@@ -253,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", default=["tree"], choices=["real", *METHODS])
     parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--folds", type=int, default=0, help="cross-validation on training rows: the first RUNS folds of so many")
+    parser.add_argument("--folds", type=int, default=0, help="cross-validation on training rows, at most RUNS folds")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--score", type=Path, help="a file of synthetic rows")
     parser.add_argument("--print", action="store_true", dest="shown", help="print what is kept, run nothing")

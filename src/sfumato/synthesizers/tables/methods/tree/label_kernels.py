@@ -1,4 +1,4 @@
-"""The kernel of the labels' model: the curvature of all scores. Numba compiles it on first use and caches the result."""
+"""The kernel of the labels' model: sums for the curvature. Numba compiles it on first use and caches the result."""
 
 from __future__ import annotations
 
