@@ -1,4 +1,4 @@
-"""Draw the frontier of Adult into docs/images/frontier.svg.
+"""Draw the frontier of Adult into docs/images/frontier.svg, and its first chart alone into frontier-start.svg.
 
     python benchmarks/frontier_picture.py FOLDER
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import sfumato as sf
 from sfumato.report.frontier.page import charts_of, headline_of
 
 OUT = Path(__file__).parents[1] / "docs" / "images" / "frontier.svg"
+START = OUT.with_name("frontier-start.svg")
 SHOWN = ("Accuracy against membership advantage", "Accuracy against k", "The strongest membership attack")
 WIDE, GAP, TOP = 300, 28, 74
 STYLE = """
@@ -36,22 +38,28 @@ text{font:12px system-ui,sans-serif;fill:var(--ink);text-anchor:middle}.start{te
 def main(folder: str) -> None:
     found = sf.explore("adult", max_risk=0.09, max_advantage=0.05, folder=Path(folder) / "points", public=True)
     charts = [(name, str(chart)) for name, _, chart in charts_of(found) if name in SHOWN]
-    parts, tallest = [], 0.0
+    OUT.write_text(picture(headline_of(found), charts), encoding="utf-8")
+    START.write_text(picture("", charts[:1]), encoding="utf-8")
+
+
+def picture(head: str, charts: Sequence[tuple[str, str]]) -> str:
+    """Return charts side by side as one picture."""
+    parts, tallest, top = [], 0.0, TOP if head else TOP - 30
     for number, (name, chart) in enumerate(charts):
         left = GAP + number * (WIDE + GAP)
         height = float(re.search(r'viewBox="0 0 \d+ (\d+)"', chart)[1])  # type: ignore[index]
         tallest = max(tallest, height)
-        place = f'<svg x="{left}" y="{TOP}" width="{WIDE}" height="{height:.0f}"'
-        parts.append(f'<text class="start name" x="{left}" y="{TOP - 12}">{escape(name)}</text>')
+        place = f'<svg x="{left}" y="{top}" width="{WIDE}" height="{height:.0f}"'
+        parts.append(f'<text class="start name" x="{left}" y="{top - 12}">{escape(name)}</text>')
         parts.append(chart.replace("<svg", place, 1).replace(' role="img"', "", 1))
-    wide, tall = GAP + len(charts) * (WIDE + GAP), TOP + tallest + 16
-    head = escape(headline_of(found))
-    OUT.write_text(
+    wide, tall = GAP + len(charts) * (WIDE + GAP), top + tallest + 16
+    title = escape(head or charts[0][0])
+    if head:
+        parts.insert(0, f'<text class="start head" x="{GAP}" y="34">{title}</text>')
+    return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall:.0f}" width="{wide}" height="{tall:.0f}" '
-        f'role="img"><title>{head}</title><style>{STYLE}</style>'
-        f'<rect class="paper" width="{wide}" height="{tall:.0f}" rx="8"/>'
-        f'<text class="start head" x="{GAP}" y="34">{head}</text>{"".join(parts)}</svg>\n',
-        encoding="utf-8",
+        f'role="img"><title>{title}</title><style>{STYLE}</style>'
+        f'<rect class="paper" width="{wide}" height="{tall:.0f}" rx="8"/>{"".join(parts)}</svg>\n'
     )
 
 

@@ -38,10 +38,6 @@ __all__ = [
     "ProtocolError",
     "SchemaError",
     "SfumatoError",
-    "did_you_mean",
-    "looks_like_data",
-    "one_of",
-    "require_extra",
 ]
 
 _E = TypeVar("_E", bound=StrEnum)

@@ -108,6 +108,28 @@ def test_a_released_model_is_attacked_by_its_own_recipe() -> None:
     assert itself.target["test_accuracy"] is not None
 
 
+@pytest.mark.parametrize("privacy", [{}, {"epsilon": 5.0, "delta": 1e-3}])
+def test_a_model_of_several_holders_is_attacked_like_any_other(privacy: dict[str, Any]) -> None:
+    public = sf.Schema([sf.Column(name="age", bounds=(18, 90)), sf.Column(name="ill", domain=["no", "yes"])])
+    table = sf.Table(PEOPLE.select("age", "ill"), public)
+    release = sf.federate(table, target="ill", clients=2, rounds=1, **privacy)
+    again = sf.attack(release, PEOPLE.select("age", "ill"), attacks=["loss", "rmia"], **CHEAP)
+    assert {result.name: result.scores.references for result in again.results} == {"loss": 0, "rmia": 4}
+    assert again.target["members"] == 120
+    itself = sf.attack(release, PEOPLE[:120], control=PEOPLE[120:], attacks=QUICK)
+    assert "The release itself was attacked" in itself.target["how"]
+
+
+def test_a_model_of_images_of_several_holders_is_made_again_for_an_attack() -> None:
+    images = sf.datasets.Images(
+        *(RNG.integers(0, 256, (80, 14, 14)).astype(np.uint8), RNG.integers(0, 2, 80).astype(np.uint8)),
+        *(RNG.integers(0, 256, (20, 14, 14)).astype(np.uint8), RNG.integers(0, 2, 20).astype(np.uint8)),
+    )
+    release = sf.federate(images, classes=2, model="logistic", clients=2, rounds=1)
+    again = sf.attack(release, images, attacks=["rmia"], references=2, processes=1)
+    assert again.target["members"] == 50
+
+
 def test_a_synthetic_table_needs_no_recipe() -> None:
     report = sf.attack(PEOPLE[:80], PEOPLE[80:160], control=PEOPLE[160:], kind="synthetic")
     assert report.target["kind"] == "synthetic"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import stat
 import threading
@@ -23,6 +24,7 @@ from sfumato.federation import (
     analyse,
     answer_in_folder,
     handlers_of,
+    inputs_of,
     load_identity,
     load_public,
     new_identity,
@@ -50,7 +52,9 @@ def joined(name: str) -> None:
     """Take part as `sfumato secure join` does, in a thread of this process."""
     agreement, (own, identity) = Agreement.load("plan.json"), load_identity(f"{name}.key")
     holder = AnalysisHolder(own, agreement.plan, pl.read_csv(f"{name}.csv"))
-    handlers = handlers_of(agreement.plan.secure, agreement.roster, own, identity, holder.contribute)
+    handlers = handlers_of(
+        agreement.plan.secure, agreement.roster, own, identity, holder.contribute, agreement.plan.function
+    )
     answer_in_folder(Party(own, handlers), "exchange", timeout=120)
 
 
@@ -89,7 +93,7 @@ def test_keys_are_for_their_owner_alone_and_never_shown(sfumato: Run) -> None:
 def test_the_coordinator_prints_the_result_of_all_parties(planned: Run, sfumato: Run, secure: str) -> None:
     ran = planned("mean", "--columns", "age", "--secure", secure, "--json")
     assert ran.json["parties"] == list(NAMES)
-    with Others(*(lambda name=name: joined(name) for name in NAMES)):  # type: ignore[misc]
+    with Others(*(lambda name=name: joined(name) for name in NAMES)):
         ran = sfumato("secure", "stats", "plan.json", "exchange", "--json")
     assert ran.code == 0, ran.err
     assert ran.json["result"]["age"] == pytest.approx({"count": 6, "sum": 246, "mean": 41, "variance": 120.8}, rel=1e-6)
@@ -196,6 +200,59 @@ def test_a_plan_is_answered_once_also_after_a_restart(planned: Run, sfumato: Run
     assert stat.S_IMODE(Path("north.answered").stat().st_mode) == 0o700
 
 
+needs_mpyc = pytest.mark.skipif(importlib.util.find_spec("mpyc") is None, reason="needs MPyC")
+
+
+@needs_mpyc
+def test_a_table_without_its_small_counts(planned: Run, sfumato: Run) -> None:
+    for name, rows in {"north": "30,no\n31,no\n", "east": "40,yes\n41,no\n", "south": "50,no\n"}.items():
+        Path(f"{name}.csv").write_text(f"age,ill\n{rows}")
+    assert planned("table", "--columns", "ill", "--secure", "mpc", "--least", "3").code == 0
+    with Others(*(functools.partial(joined, name) for name in NAMES)):
+        ran = sfumato("secure", "stats", "plan.json", "exchange")
+    assert ran.code == 0, ran.err
+    assert "ill no, count 4\n" in ran.out
+    assert "ill yes, count hidden\n" in ran.out
+
+
+@needs_mpyc
+def test_a_program_of_a_plan_runs_only_where_it_was_read(planned: Run, sfumato: Run) -> None:
+    Path("largest.py").write_text("def function(mpc, vectors):\n    return mpc.max([one[0] for one in vectors])\n")
+    what = ("function", "--columns", "age", "--size", "1", "--secure", "mpc", "--function", "largest.py")
+    assert planned(*what).code == 0
+    join = ("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key", "--wait", "0.1")
+    refused(sfumato(*join), "the plan holds a program that would run here (read it, then give your own copy")
+    Path("other.py").write_text("def function(mpc, vectors):\n    return mpc.min([one[0] for one in vectors])\n")
+    refused(sfumato(*join, "--function", "other.py"), "the program of the plan is not the one in 'other.py'")
+    refused(sfumato(*join, "--function", "none.py"), "'none.py' cannot be read as a program")
+    for at, name in enumerate(NAMES):
+        Path(f"{name}.csv").write_text(f"age,ill\n{30 + at},no\n")
+    with Others(*(functools.partial(joined, name) for name in ("east", "south"))):
+        found: list[dict[str, object]] = []
+
+        def coordinate() -> None:
+            agreement = Agreement.load("plan.json")
+            channel = FolderChannel("exchange", agreement.roster.names)
+            secure = sum_of("mpc", agreement.roster, agreement.plan.function)
+            found.append(analyse(agreement.plan, channel, secure).values)
+            channel.end()
+
+        with Others(coordinate):
+            ran = sfumato(*join[:-1], "60", "--function", "largest.py")
+    assert ran.code == 0, ran.err
+    assert found == [{"age": {"opened": [32]}}]
+
+
+def test_options_that_a_plan_does_not_take_are_refused(planned: Run) -> None:
+    refused(planned("function", "--columns", "age", "--size", "1", "--secure", "mpc"), "function needs --function")
+    refused(planned("mean", "--columns", "age", "--least", "3"), "mean does not take --least")
+    refused(planned("table", "--columns", "ill", "--least", "3"), "only stay hidden by multi-party computation")
+    refused(planned("quantiles", "--columns", "age", "--probabilities", "a"), "takes numbers from 0 to 1")
+    assert planned("quantiles", "--columns", "age", "--probabilities", "0,1", "--secure", "mpc").code == 0
+    ran = planned("table", "--columns", "ill", "--force")
+    assert "All counts will be open: one of 1 is a person" in ran.err
+
+
 def test_links_and_junk_in_the_shared_folder_harm_nobody(tmp_path: Path) -> None:
     party, own = Party("north", {"hello": lambda request: {"from": "north"}}), tmp_path / "north"
     own.mkdir()
@@ -234,16 +291,20 @@ def test_a_server_answers_records_that_it_cannot_read(sfumato: Run) -> None:
     ran = sfumato(*predict, "keys", "question.json", "-o", "client", "--json")
     assert stat.S_IMODE(Path("client.secret").stat().st_mode) == 0o600
     refused(sfumato(*predict, "keys", "question.json", "-o", "client"), "never overwritten")
-    width = json.loads(Path("question.json").read_text())["question"]["widths"][0]
-    Path("rows.csv").write_text(",".join(f"x{at}" for at in range(width)) + "\n" + ",".join(["-0.9"] * width) + "\n")
+    Path("rows.csv").write_text("other,size\n1,0.4\n2,9.9\n")
     secret = ("--secret", "client.secret")
     assert sfumato(*predict, "encrypt", "rows.csv", "question.json", *secret, "-o", "rows.bin").code == 0
     assert sfumato(*predict, "answer", "model", "client.public", "rows.bin", "-o", "answers.bin").code == 0
     ran = sfumato(*predict, "decrypt", "answers.bin", "question.json", *secret, "--json")
-    circuit = to_circuit(sf.load("model").artifact.model)  # type: ignore[attr-defined]
-    (found,) = ran.json["answers"]
-    assert found["scores"] == pytest.approx(circuit([[-0.9] * width])[0].tolist(), abs=1e-3)
-    assert found["class"] in ("no", "yes")
+    release = sf.load("model")
+    rows = inputs_of(release.artifact.model, pl.DataFrame({"size": [0.4, 9.9]}))  # type: ignore[attr-defined]
+    assert [one["class"] for one in ran.json["answers"]] == ["no", "yes"]
+    for found, wanted in zip(ran.json["answers"], to_circuit(release)(rows).tolist(), strict=True):
+        assert found["scores"] == pytest.approx(wanted, abs=1e-3)
+    Path("wrong.csv").write_text("width\n3\n")
+    refused(
+        sfumato(*predict, "encrypt", "wrong.csv", "question.json", *secret, "-o", "w.bin"), "column 'size' is missing"
+    )
     refused(sfumato(*predict, "decrypt", "rows.csv", "question.json", *secret), "damaged")
     refused(sfumato(*predict, "answer", "model", "rows.bin", "rows.bin", "-o", "a.bin"), "RelinKeys")
     refused(sfumato(*predict, "keys", "plan.json", "-o", "c"), "is not a question")

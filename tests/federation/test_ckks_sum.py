@@ -174,5 +174,5 @@ def test_an_unknown_kind_is_refused_with_those_that_exist():
         lambda: handlers_of("magic", roster, "east", own["east"], lambda _: (np.zeros(1, np.uint32), {})),
         lambda: connect("magic", dict.fromkeys(NAMES), threshold=2),
     ):
-        with pytest.raises(OptionError, match="secure must be one of none, masks, threshold, ckks, got 'magic'"):
+        with pytest.raises(OptionError, match="secure must be one of none, masks, threshold, ckks, mpc, got 'magic'"):
             call()

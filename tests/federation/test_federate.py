@@ -187,8 +187,8 @@ def test_every_round_leaves_its_model(tmp_path):
         (None, {"clients": 1}, OptionError, "at least 2 parties"),
         (None, {"model": "cnn"}, OptionError, "logistic, mlp"),
         (None, {"level": "client"}, OptionError, "needs an epsilon"),
-        (None, {"epsilon": 1.0, "level": "client", "secure": "none"}, OptionError, "needs masks"),
-        (None, {"secure": "magic"}, OptionError, "masks or none"),
+        (None, {"epsilon": 1.0, "level": "client", "secure": "none"}, OptionError, "needs a secure sum"),
+        (None, {"secure": "magic"}, OptionError, "none, masks, threshold, ckks"),
         (None, {"threshold": 9}, OptionError, "only 3 holders"),
         (None, {"speed": 9}, OptionError, "no option 'speed'"),
     ],
@@ -240,6 +240,44 @@ def test_a_holder_with_another_schema_is_refused_before_anybody_trains():
     holder = TrainingHolder("north", other, np.zeros((5, 22)), np.zeros(5, int), parties=3)
     with pytest.raises(ProtocolError, match="'north' has another schema"):
         holder.describe({"plan": plan.to_dict()})
+
+
+@pytest.mark.parametrize(("level", "unit"), [("record", "row"), ("client", "client")])
+def test_a_holder_on_a_machine_of_its_own_has_a_ledger_and_a_record_for_each_run(level, unit, tmp_path, monkeypatch):
+    from sfumato.federation.coding import Coding
+    from sfumato.federation.flower.keys import make_identity
+    from sfumato.federation.flower.training import agreement, make_party, planned
+    from sfumato.federation.plan import FederationPlan
+    from sfumato.federation.weights import get_weights, network_of
+
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "home"))
+    more = {"epsilon": 30.0, "delta": 1e-3, "rounds": 1, "spare": 0, "level": level, "secure": "masks"}
+    plain = planned(rows(30), ["north", "south"], target="ill", schema=SCHEMA, **more)
+    plan, coding = FederationPlan.from_dict(plain["plan"]), Coding.from_dict(plain["coding"])
+    keys = {name: make_identity(tmp_path / name) for name in ("north", "south")}
+    rows(40).write_csv(tmp_path / "north.csv")
+    request = {"round": 1, "weight": 1.0, "weights": get_weights(network_of(plan))}
+
+    def send(ledger=None):
+        agreed = agreement(plan, coding, "masks", keys)
+        given = {"federation": agreed, "data": str(tmp_path / "north.csv"), "ledger": ledger}
+        party = make_party("north", tmp_path / "north", **given)
+        party.handlers["sum/keys"]({"round": 1})
+        return party.answer({"kind": "sum/vector", "round": 1, "mail": {}, "bits": 32, "request": request})
+
+    send()
+    book = sf.Ledger(tmp_path / "north" / "ledger")
+    assert book.unit == unit
+    assert 25 < book.spent.epsilon <= 30
+    assert "would exceed the limit" in send()["error"]  # another run begins a record of its own, and pays again
+    if level == "record":
+        granted = sf.Ledger.grant(tmp_path / "north.csv", epsilon=90, delta=1e-3)
+        send()
+        assert granted.spent.epsilon > 25
+        own = tmp_path / "own.ledger"
+        sf.Ledger.grant(rows(41), epsilon=90, delta=1e-3, path=own)
+        with pytest.raises(InputError, match="other data"):
+            send(str(own))
 
 
 def test_an_agreement_that_was_changed_is_refused(tmp_path):

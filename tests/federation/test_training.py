@@ -13,8 +13,9 @@ from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import run_rounds
 from sfumato.federation.secure.fixed_point import FixedPoint
 from sfumato.federation.secure.sum import PlainSum
-from sfumato.federation.simulation import simulate
+from sfumato.federation.simulation import check_secure, simulate
 from sfumato.federation.weights import get_weights, network_of
+from tests.federation.test_threshold import needs_openfhe
 
 
 def data(holders: int = 4, rows: int = 40) -> list:
@@ -30,9 +31,26 @@ def plan(**more) -> FederationPlan:
     return FederationPlan(**{"model": "logistic", "inputs": (3,), "classes": 2, "rounds": 4, "threshold": 3, **more})
 
 
-def test_masked_training_equals_plain_training_up_to_rounding():
-    masked, plain = (simulate(plan(), data(), secure=how).weights for how in ("masks", "none"))
-    assert np.abs(masked - plain).max() < 1e-6
+@pytest.fixture(scope="module")
+def in_clear():
+    return simulate(plan(rounds=2, absence=0.3), data(), secure="none").weights
+
+
+@pytest.mark.parametrize("secure", ["masks", "ckks", pytest.param("threshold", marks=needs_openfhe)])
+def test_training_with_a_secure_sum_equals_that_in_clear_bit_by_bit(secure, in_clear):
+    """Words are added modulo their size, however they are hidden."""
+    assert np.array_equal(simulate(plan(rounds=2, absence=0.3), data(), secure=secure).weights, in_clear)
+
+
+@pytest.mark.parametrize("secure", ["ckks", pytest.param("threshold", marks=needs_openfhe)])
+def test_clients_add_their_noise_under_encryption_too(secure):
+    found = simulate(plan(level="client", epsilon=2.0, rounds=1, delta=1e-3), data(), secure=secure)
+    assert 1.2 < found.epsilon <= 2.0
+
+
+def test_sums_under_encryption_are_for_at_most_255_holders():
+    with pytest.raises(OptionError, match="at most 255 holders, got 256"):
+        check_secure(plan(), "threshold", 256)
 
 
 def test_fifty_clients_with_absences_learn():
@@ -162,8 +180,8 @@ def test_epsilon_after_a_repeated_round_covers_every_update_that_was_sent(level,
     assert 1.9 < found.epsilon <= 2.0
 
 
-def test_privacy_of_clients_needs_masks():
-    with pytest.raises(OptionError, match="needs masks"):
+def test_privacy_of_clients_needs_a_secure_sum():
+    with pytest.raises(OptionError, match="needs a secure sum"):
         simulate(plan(level="client", epsilon=1.0), data(), secure="none")
 
 

@@ -145,7 +145,7 @@ def test_an_unknown_experiment_setting_or_verdict_is_refused() -> None:
     with pytest.raises(OptionError, match="no setting 'epoch'"):
         sf.reproduce("private-cnn", epoch=1)
     with pytest.raises(OptionError, match="the verdict must be one of"):
-        Row("a", "b", None, None, "fine")
+        Row("a", "b", "c", None, "fine")
 
 
 def test_missing_tables_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -30,6 +30,7 @@ __all__ = ["Case", "Work", "labelled", "model_case", "release_case", "rows_of", 
 
 _FEWEST = 8
 """Rows that can be divided into members and non-members."""
+_IMAGES = ("mnist", "pneumonia")
 _ROWS_OF_A_CLASS = 4
 """Fewer, on average, are numbers or names, and not classes."""
 
@@ -69,17 +70,12 @@ def release_case(
     work: Work,
 ) -> Case:
     """Return the case of a release; without a control, it is made again from half of the rows of its source."""
-    if release.kind == "model":
+    if release.kind in ("model", "federated-model"):
         return _released_model(release, name, source, control, target, roles, work)
     if release.kind == "image-generator":
         raise InputError(
             "attacks on synthetic images are not known",
             hint="sf.evaluate looks for copies of real images among synthetic ones",
-        )
-    if release.kind == "federated-model":
-        raise InputError(
-            "a model of several holders cannot be attacked as a release yet",
-            hint="attack an ordinary model of the same kind: sfumato attack DATA --target Y --model mlp",
         )
     if release.kind not in ("table", "generator"):
         raise InputError(
@@ -254,8 +250,8 @@ def _refuse_lacking(name: str, table: Table, columns: Sequence[str], of: str) ->
 
 def labelled(data: Any, target: str | None, model: Any) -> Records:
     """Return the records that a released model can be asked about, with labels like its classes."""
-    if isinstance(data, str) and data == "mnist" and not Path(data).exists():
-        data = datasets.mnist()
+    if isinstance(data, str) and data in _IMAGES and not Path(data).exists():
+        data = datasets.mnist() if data == "mnist" else datasets.pneumonia()
     if isinstance(data, datasets.Images):
         images = np.concatenate([data.train_images, data.test_images])
         return Records(images, np.concatenate([data.train_labels, data.test_labels]))

@@ -27,6 +27,7 @@ __all__ = ["FitEstimator", "RunRecipe", "records_of"]
 
 _SEEDS = ("random_state", "seed", "insecure_seed")
 _NEVER = ("ledger", "checkpoint")  # a reference model is not released, and is not a training to resume
+_MODELS = ("train", "federate")
 _TABLES = ("anonymize", "mask", "perturb", "synthesize")
 _OF_THE_SPLIT = ("data", "test", "holdout", "samples", "test_samples", "full", "root", "scores", "seed", "published")
 
@@ -133,7 +134,8 @@ class FitEstimator(Discreet):
 class RunRecipe(Discreet):
     """Do what the recipe of a release says, on other records.
 
-    A recipe of `train` gives a model that has learned all given records: none is held out. A recipe of `anonymize`,
+    A recipe of `train` or `federate` gives a model that has learned all given records: none is held out. For the second
+    they are split at random among as many holders in this process. A recipe of `anonymize`,
     `mask`, `perturb` or `synthesize` gives the released frame. No ledger is charged, because nothing is released.
 
     Parameters
@@ -155,10 +157,10 @@ class RunRecipe(Discreet):
     notes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, recipe: Recipe) -> None:
-        if recipe.command not in ("train", *_TABLES):
+        if recipe.command not in (*_MODELS, *_TABLES):
             raise OptionError(
                 f"a recipe of '{recipe.command}' makes neither a model nor a table",
-                hint=f"recipes of {', '.join(('train', *_TABLES))} can be run on other records",
+                hint=f"recipes of {', '.join((*_MODELS, *_TABLES))} can be run on other records",
             )
         self.recipe = recipe
 
@@ -169,7 +171,7 @@ class RunRecipe(Discreet):
 
     def __call__(self, records: Records, seed: int) -> Any:
         """Return the model, or the released frame."""
-        if self.command == "train":
+        if self.command in _MODELS:
             return self._train(records, seed)
         if self.command == "synthesize":
             return self._synthesize(records, seed)
@@ -192,7 +194,11 @@ class RunRecipe(Discreet):
             kept["rows"] = len(records)
         _, firsts = np.unique(records.labels, return_index=True)
         tested = records.take(np.repeat(firsts, 2))  # `train` wants test rows, and nobody looks at their scores
-        own: dict[str, Any] = {"scores": "none", "seed": seed, "insecure_seed": seed, "ledger": False}
+        own: dict[str, Any] = {"seed": seed}
+        if self.command == "train":
+            own |= {"scores": "none", "insecure_seed": seed, "ledger": False}
+        else:
+            own["centralised"] = False
         data: Any
         declared = self.recipe.schema
         if isinstance(records.rows, pl.DataFrame):
@@ -203,6 +209,8 @@ class RunRecipe(Discreet):
         else:
             data = Images(records.rows, _bytes(records), np.asarray(tested.rows), _bytes(tested))
         training = replace(self.recipe, options=kept, schema=declared).run(data, **own)
+        if self.command == "federate":
+            return training.model
         if len(training.models) != 1:
             raise OptionError(
                 f"the recipe trains {len(training.models)} models", hint="take the recipe of one model's release"

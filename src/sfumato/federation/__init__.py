@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sfumato.federation.analysis.analyses import CrossTable as CrossTable
     from sfumato.federation.analysis.analyses import ElementSum as ElementSum
     from sfumato.federation.analysis.analyses import Histogram as Histogram
+    from sfumato.federation.analysis.analyses import JointFunction as JointFunction
     from sfumato.federation.analysis.analyses import LinearRegression as LinearRegression
     from sfumato.federation.analysis.analyses import LogisticRegression as LogisticRegression
     from sfumato.federation.analysis.analyses import Moments as Moments
@@ -66,7 +67,9 @@ __getattr__, __dir__, __all__ = lazy(
         "anonymity.anonymize": "anonymize_union",
         "analysis.agreement": "Agreement",
         "analysis.analyse": "AnalysisHolder JointResult analyse analyse_together",
-        "analysis.analyses": "CrossTable ElementSum Histogram LinearRegression LogisticRegression Moments Quantiles",
+        "analysis.analyses": (
+            "CrossTable ElementSum Histogram JointFunction LinearRegression LogisticRegression Moments Quantiles"
+        ),
         "analysis.answered": "Answered",
         "analysis.plan": "AnalysisPlan",
         "anonymity.assess": "assess_union contribution",

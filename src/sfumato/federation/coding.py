@@ -19,10 +19,13 @@ from sfumato.errors import ColumnError, InputError, SchemaError
 from sfumato.learners.estimators.features import Columns, Feature, Features, Undeclared, classes_of, describe, texts_in
 from sfumato.learners.networks.architectures import ImageInputs
 
-__all__ = ["KNOTS", "Coding"]
+__all__ = ["KNOTS", "SCALE", "Coding"]
 
 KNOTS = 20
 """The knots of the spline that codes a number of a table, as in `PrivateClassifier`."""
+
+SCALE = (0.5, 0.25)
+"""The mean and deviation by which images are normalised unless others are known: bytes become numbers from -2 to 2."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Coding:
     inputs : the shape of a sample
     target : the column of a table that is predicted; "label" for images
     features : the columns of a table; None for images
+    scale : the mean and deviation by which all holders normalise images; None for tables
 
     Examples
     --------
@@ -51,6 +55,7 @@ class Coding:
     inputs: tuple[int, ...]
     target: str = "label"
     features: Features | None = None
+    scale: tuple[float, float] | None = None
 
     @classmethod
     def of_table(cls, table: Table, target: str | Column, *, public: bool = False) -> Coding:
@@ -89,9 +94,9 @@ class Coding:
         return cls(tuple(known), (found.width(KNOTS),), wanted.name, found)
 
     @classmethod
-    def of_images(cls, images: NDArray[Any], classes: int) -> Coding:
-        """Describe images by their shape and the number of classes."""
-        return cls(tuple(range(classes)), ImageInputs.of_array(images).shape)
+    def of_images(cls, images: NDArray[Any], classes: int, scale: tuple[float, float] = SCALE) -> Coding:
+        """Describe images by their shape, the number of classes, and a public mean and deviation."""
+        return cls(tuple(range(classes)), ImageInputs.of_array(images).shape, scale=scale)
 
     @property
     def knots(self) -> int | None:
@@ -124,7 +129,7 @@ class Coding:
             given = ImageInputs.of_array(records)
             if given.shape != self.inputs:
                 raise InputError(f"the images have the shape {_by(given.shape)}, and the plan {_by(self.inputs)}")
-            inputs = given.tensor(None).numpy().astype(np.float32)
+            inputs = given.tensor(self.scale).numpy().astype(np.float32)
             targets = np.asarray(labels, dtype=np.int64)
             known = (targets >= 0) & (targets < len(self.classes))
         else:
@@ -146,19 +151,19 @@ class Coding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as plain values."""
-        return {
-            "classes": list(self.classes),
-            "inputs": list(self.inputs),
-            "target": self.target,
-            "features": None if self.features is None else self.features.to_dict(),
-        }
+        plain = {"classes": list(self.classes), "inputs": list(self.inputs), "target": self.target}
+        if self.features is None:
+            return {**plain, "features": None, "scale": list(self.scale or SCALE)}
+        return {**plain, "features": self.features.to_dict()}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """Return the description of a `to_dict`."""
         try:
             features = None if plain["features"] is None else Features.from_dict(plain["features"])
-            return cls(tuple(plain["classes"]), tuple(map(int, plain["inputs"])), str(plain["target"]), features)
+            scale = None if features is not None else (float(plain["scale"][0]), float(plain["scale"][1]))
+            inputs = tuple(map(int, plain["inputs"]))
+            return cls(tuple(plain["classes"]), inputs, str(plain["target"]), features, scale)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("the description of the records lacks a key or is damaged") from error
 

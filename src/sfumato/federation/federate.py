@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.budget.ledger.ledger import Ledger
+from sfumato.data.certificate import CLIENT, UNIT
 from sfumato.data.io.files import atomic_path
 from sfumato.data.io.images import image_table
 from sfumato.data.recipe import Recipe
@@ -22,16 +23,19 @@ from sfumato.federation.plan import MODELS, FederationPlan
 from sfumato.federation.released import federated_release, write_round
 from sfumato.federation.rounds import Round
 from sfumato.federation.secure.masks import default_threshold
-from sfumato.federation.simulation import Federated, check_secure, simulate
+from sfumato.federation.simulation import Federated, check_secure, require_library, simulate
 from sfumato.learners.training.split import new_key
 
-__all__ = ["CHECKPOINT", "federate", "forget", "ledgers_of", "plan_of", "run_recipe"]
+__all__ = ["CHECKPOINT", "federate", "forget", "ledgers_of", "open_ledger", "plan_of", "run_recipe"]
 
 CHECKPOINT, ROUNDS, LEDGERS = "checkpoint", "rounds", "ledgers"
 """The files and folders in the working folder of a training."""
 _KEY = "split.key"
 _ABLE = {"tables": MODELS[:2], "images": MODELS}
-_PLAN = ("epochs", "batch", "learning_rate", "proximal", "momentum", "clip", "delta", "spare", "bound")
+_PLAN = (
+    *("epochs", "batch", "learning_rate", "proximal", "momentum", "decay", "augment"),
+    *("clip", "delta", "spare", "bound"),
+)
 
 
 def federate(
@@ -76,8 +80,10 @@ def federate(
     target : str, optional
         The column of a table to predict. All other columns must be declared in the schema, and so must its classes:
         all holders code their records alike, without looking at each other's.
-    secure : {"masks", "none"}
-        With masks, the coordinator learns the sum of the updates alone; without, it sees each of them.
+    secure : {"masks", "threshold", "ckks", "none"}
+        With masks, the coordinator learns the sum of the updates alone. So it does with threshold encryption, where a
+        sum opens only with the share of every holder of the round, and with CKKS, where the first holder has the key.
+        With none, it sees each update.
     absent : float
         The probability that a holder misses a round; a threshold of them is always there.
     epsilon : float, optional
@@ -113,8 +119,8 @@ def federate(
     say : callable, optional
         Called with a line on each step of starting processes.
     **options
-        ``epochs``, ``batch``, ``learning_rate``, ``proximal``, ``momentum``, ``clip``, ``delta``, ``spare`` and
-        ``bound`` of `sfumato.federation.FederationPlan`.
+        ``epochs``, ``batch``, ``learning_rate``, ``proximal``, ``momentum``, ``decay``, ``augment``, ``clip``,
+        ``delta``, ``spare`` and ``bound`` of `sfumato.federation.FederationPlan`.
 
     Examples
     --------
@@ -156,6 +162,7 @@ def federate(
         **asked,
     )
     check_secure(plan, secure, len(holdings.parts))
+    require_library(secure)
     if work is not None:
         _keep_key(work, key)
     with ledgers_of(plan, holdings, None if ledgers is None else Path(ledgers), work) as books:
@@ -171,7 +178,7 @@ def federate(
         "epsilon": "none" if epsilon is None else epsilon,
         "level": plan.level if epsilon is not None else None,
         "threshold": plan.threshold,
-        "classes": classes,
+        "classes": classes if holdings.coding.features is not None else len(holdings.coding.classes),
     }
     stated |= {"holdout": None if holdings.public else holdout, **asked}
     return federated_release(
@@ -233,6 +240,7 @@ def plan_of(
         level="none" if epsilon is None else level or "record",
         threshold=least,
         seed=seed,
+        scale=coding.scale,
         coding=coding.digest,
         **options,
     )
@@ -269,15 +277,21 @@ def ledgers_of(
 
 
 def _ledger(plan: FederationPlan, holdings: Holdings, name: str, folder: Path | None, work: Path | None) -> Ledger:
-    unit = "client" if plan.level == "client" else "row"
-    table = None if holdings.tables is None else holdings.tables.get(name)
-    if folder is None and unit == "row" and table is not None:
-        own = Ledger.find(table)
-        if own is not None:
-            return own
     place = folder if folder is not None else (work or Path()) / LEDGERS
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path, records = place / f"{name}.ledger", _records(holdings, name)
+    owned = folder is None and holdings.tables is not None and name in holdings.tables
+    return open_ledger(plan, _records(holdings, name), place / f"{name}.ledger", search=owned)
+
+
+def open_ledger(plan: FederationPlan, records: Table, path: Path, *, search: bool) -> Ledger:
+    """Open the ledger of a holder; one that is missing is created with the budget of the plan.
+
+    With ``search``, the ledger that was granted for these records is used if there is one, unless it is clients that
+    are protected.
+    """
+    unit = CLIENT if plan.level == "client" else UNIT
+    if search and unit == UNIT and (own := Ledger.find(records)) is not None:
+        return own
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         assert plan.epsilon is not None
         note = "the budget of a federated training"

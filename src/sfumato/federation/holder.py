@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional
 
 from sfumato.budget.events import Event
@@ -27,9 +29,12 @@ from sfumato.learners.dpsgd.account import RunAccount, events_of
 from sfumato.learners.dpsgd.optimizers import Sgd
 from sfumato.learners.dpsgd.sampling import Full, Poisson
 from sfumato.learners.dpsgd.trainer import Trainer
+from sfumato.learners.images.views import Views
 from sfumato.learners.options import Privacy
 
 __all__ = ["TrainingHolder"]
+
+_VIEWS = Views(affine=0.5, gamma=0.3)
 
 
 class TrainingHolder:
@@ -51,8 +56,7 @@ class TrainingHolder:
 
     Without privacy the coordinator learns the number of samples, by which updates are weighted. At record and client
     level all weights are equal; at record level the holder's own sampling rate depends on the number of its samples,
-    which counts as public. At client and record level a holder refuses to train twice in a round, but only as long as
-    its process lives: a holder that restarts and repeats a round spends more than the plan says.
+    which counts as public.
     """
 
     def __init__(
@@ -120,7 +124,7 @@ class TrainingHolder:
         module, start = network_of(self.plan), np.asarray(request["weights"])
         set_weights(module, start)
         if self.plan.level == "record":
-            self._train_privately(module)
+            self._train_privately(module, number)
         else:
             self._train(module, number)
         update = (get_weights(module) - start).astype(np.float64)
@@ -160,18 +164,23 @@ class TrainingHolder:
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:7]))
         anchors = [one.detach().clone() for one in module.parameters()]
         optimizer = torch.optim.SGD(module.parameters(), lr=plan.learning_rate, momentum=0.9)
+        steps, step = plan.epochs * math.ceil(len(self.inputs) / plan.batch), 0
         module.train()
         for _ in range(plan.epochs):
             for part in torch.randperm(len(self.inputs), generator=generator).split(plan.batch):
+                optimizer.param_groups[0]["lr"] = plan.rate(number, step / steps)
+                inputs, step = self.inputs[part], step + 1
+                if plan.augment:
+                    inputs = _seen(inputs, plan.scale, generator)
                 optimizer.zero_grad()
-                functional.cross_entropy(module(self.inputs[part]), self.targets[part]).backward()
+                functional.cross_entropy(module(inputs), self.targets[part]).backward()
                 if plan.proximal:
                     for one, anchor in zip(module.parameters(), anchors, strict=True):
                         assert one.grad is not None
                         one.grad.add_(one.detach() - anchor, alpha=plan.proximal)
                 optimizer.step()
 
-    def _train_privately(self, module: torch.nn.Module) -> None:
+    def _train_privately(self, module: torch.nn.Module, number: int) -> None:
         """DP-SGD with noise that is calibrated to all updates together."""
         plan = self.plan
         account, sampler, steps = self._account
@@ -181,7 +190,7 @@ class TrainingHolder:
             clip=plan.clip,
             batch_size=None if isinstance(sampler, Full) else plan.batch,
             steps=steps,
-            optimizer=Sgd(learning_rate=plan.learning_rate, momentum=0.0),
+            optimizer=Sgd(learning_rate=plan.rate(number, 0.5), momentum=0.0),
             ledger=self.ledger,
             privacy=Privacy(noise_multiplier=account.progress.ahead[0].noise_multiplier),
         )
@@ -208,3 +217,9 @@ class TrainingHolder:
         sampler = Full(rows, dimensions=size) if full else Poisson(rows, plan.batch / rows, dimensions=size)
         account.open(sampler)
         return account, sampler, steps
+
+
+def _seen(inputs: Tensor, scale: tuple[float, float] | None, generator: torch.Generator) -> Tensor:
+    """Return a random view of each normalised image."""
+    mean, deviation = scale or (0.0, 1.0)
+    return (_VIEWS(inputs * deviation + mean, generator) - mean) / deviation

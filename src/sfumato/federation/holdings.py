@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data import datasets
-from sfumato.data.io.images import are_images, read_images
+from sfumato.data.io.images import are_images, image_table, read_images
 from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import whole
 from sfumato.errors import FileError, InputError, OptionError, SchemaError, SfumatoError
-from sfumato.federation.coding import Coding
+from sfumato.federation.coding import SCALE, Coding
 from sfumato.federation.simulation import names_of
 from sfumato.learners.options import Split
 from sfumato.learners.training.split import Material, material_of
@@ -26,8 +26,8 @@ __all__ = ["IMAGE_SETS", "Holdings", "check_name", "holdings_of", "read_holder"]
 
 Samples = tuple[NDArray[np.float32], NDArray[np.int64]]
 
-IMAGE_SETS = {"mnist": 10, "pneumonia": 2}
-"""The built-in sets of images, and the number of their classes."""
+IMAGE_SETS = {"mnist": (10, (0.1307, 0.3081)), "pneumonia": (2, SCALE)}
+"""The built-in sets of images: the number of their classes, and the mean and deviation by which they are normalised."""
 _FORMATS = (".csv", ".tsv", ".parquet", ".jsonl", ".npz")
 
 
@@ -112,7 +112,7 @@ def holdings_of(
         coding,
         dict(zip(names_of(count), parts, strict=True)),
         tested if len(tested[1]) else None,
-        _declared(material.schema, coding.target),
+        coding.schema if material.is_public else _declared(material.schema, coding.target),
         material.is_public,
         None if material.whole is None else material.whole.origin,
     )
@@ -143,12 +143,13 @@ def check_name(name: str) -> str:
     return name
 
 
-def read_holder(path: Path, coding: Coding) -> Samples:
-    """Read the file of one holder, coded as all holders have agreed."""
+def read_holder(path: Path, coding: Coding) -> tuple[Samples, Table]:
+    """Read the file of one holder: its samples, coded as all holders have agreed, and its records."""
     if coding.features is None:
         images = read_images(path)
-        return coding.samples(images.train_images, images.train_labels)
-    return coding.samples(read(path, inferred=False))
+        return coding.samples(images.train_images, images.train_labels), image_table(images)
+    table = read(path, inferred=False)
+    return coding.samples(table), table
 
 
 def _of_holders(
@@ -200,10 +201,11 @@ def _material(data: Any, target: str | None, schema: Schema | None, split: Split
 
 def _coding(material: Material, classes: int | None) -> Coding:
     if material.are_images:
-        classes = classes or IMAGE_SETS.get(material.name)
+        known, scale = IMAGE_SETS.get(material.name, (None, SCALE))
+        classes = classes or known
         if classes is None:
             raise SchemaError("the number of classes of the images is not declared", hint="give classes=N, --classes N")
-        return Coding.of_images(material.train, classes)
+        return Coding.of_images(material.train, classes, scale)
     assert material.whole is not None
     return Coding.of_table(material.train, material.schema[material.target], public=material.is_public)
 

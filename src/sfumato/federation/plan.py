@@ -29,6 +29,8 @@ class FederationPlan:
     classes : the number of classes
     rounds, epochs, batch : rounds, and local epochs and batch size in each
     learning_rate, proximal, momentum : the local rate, mu of FedProx, and the momentum of the coordinator
+    decay : whether the local rate falls to zero over the rounds, by half a cosine
+    augment : whether holders warp and tone every image at random before each step
     level : "none"; "record", where each holder trains with DP-SGD; "client", where clipped updates get noise
     epsilon, delta, clip : for the levels "record" and "client"
     spare : how many rounds may be repeated after a crash; with privacy, the noise is for these too
@@ -36,6 +38,7 @@ class FederationPlan:
     absence : the probability that a party is left out of a round
     bound : the largest change of a weight in a round, by one party
     seed : the seed of initial weights, batches and absences, not of the noise
+    scale : the mean and deviation by which images are normalised
     coding : the digest of how records become samples (`Coding.digest`), so that all holders code alike
 
     Examples
@@ -54,6 +57,8 @@ class FederationPlan:
     learning_rate: float = 0.05
     proximal: float = 0.0
     momentum: float = 0.0
+    decay: bool = False
+    augment: bool = False
     level: str = "none"
     epsilon: float | None = None
     delta: float = 1e-5
@@ -63,10 +68,14 @@ class FederationPlan:
     absence: float = 0.0
     bound: float = 16.0
     seed: int = 0
+    scale: tuple[float, float] | None = None
     coding: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(whole("a side of a sample", one) for one in self.inputs))
+        if self.scale is not None:
+            mean, deviation = self.scale
+            object.__setattr__(self, "scale", (float(mean), real("the deviation of images", deviation, above=0)))
         for name in ("classes", "rounds", "epochs", "batch", "threshold"):
             whole(f"'{name}' of the plan", getattr(self, name))
         whole("the seed", self.seed, least=0)
@@ -76,6 +85,12 @@ class FederationPlan:
         for name, most in (("proximal", math.inf), ("momentum", 1.0), ("absence", 1.0)):
             if not 0 <= getattr(self, name) < most:
                 raise OptionError(f"'{name}' must be from 0 to below {most:g}, got {getattr(self, name)!r}")
+        for name in ("decay", "augment"):
+            if type(getattr(self, name)) is not bool:
+                raise OptionError(f"'{name}' of the plan must be true or false, got {getattr(self, name)!r}")
+        if self.augment and (len(self.inputs) != 3 or self.level == "record"):
+            what = "images" if len(self.inputs) != 3 else "trainings without privacy of records"
+            raise OptionError(f"augment is for {what}", hint="leave it out")
         if self.level not in _LEVELS:
             raise OptionError(f"the level must be one of {', '.join(_LEVELS)}, got {self.level!r}")
         if (self.epsilon is None) != (self.level == "none"):
@@ -90,14 +105,30 @@ class FederationPlan:
         """How many updates a holder sends at most, repeated rounds included."""
         return self.rounds + self.spare
 
+    def rate(self, number: int, passed: float) -> float:
+        """Return the local learning rate when a share of a round has passed.
+
+        Examples
+        --------
+        >>> plan = FederationPlan(model="logistic", inputs=(4,), classes=2, rounds=2, learning_rate=0.4, decay=True)
+        >>> [round(plan.rate(number, 0.0), 3) for number in (1, 2)]
+        [0.4, 0.2]
+        """
+        if not self.decay:
+            return self.learning_rate
+        return self.learning_rate * (1 + math.cos(math.pi * (number - 1 + passed) / self.rounds)) / 2
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
-        return {**asdict(self), "inputs": list(self.inputs)}
+        scale = None if self.scale is None else list(self.scale)
+        return {**asdict(self), "inputs": list(self.inputs), "scale": scale}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """Build a plan from the plain values that `to_dict` returned."""
         try:
             return cls(**plain)
-        except TypeError as error:
+        except InputError:
+            raise
+        except (TypeError, ValueError) as error:
             raise InputError("the plan of the federation lacks a key or has an unknown one") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import spent
@@ -21,13 +19,17 @@ from sfumato.federation.channel import Channel, InProcess, Party
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import Round, Share, run_rounds
-from sfumato.federation.secure.masks import Roster
-from sfumato.federation.secure.sum import MaskedSum, PlainSum, SecureSum, masked_handlers, plain_handlers
+from sfumato.federation.secure.connect import SECURE, connect
+from sfumato.federation.secure.lanes import MOST_PARTIES
+from sfumato.federation.secure.openfhe import openfhe
+from sfumato.federation.secure.seal import seal
+from sfumato.federation.secure.sum import SecureSum
 from sfumato.federation.weights import network_of, set_weights
 
-__all__ = ["Federated", "check_secure", "names_of", "party_of", "simulate", "train_over"]
+__all__ = ["Federated", "check_secure", "names_of", "require_library", "simulate", "train_over"]
 
 Samples = tuple[NDArray[Any], NDArray[Any]]
+_ENCRYPTED = ("threshold", "ckks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,7 @@ def simulate(
     plan : what all parties agree on
     holders : the samples and classes of each; by name, if they have names
     test : samples to score the model of each round on; the scores are exact, for the owner of these samples
-    secure : "masks", or "none" for sums in clear
+    secure : "masks"; "threshold" or "ckks" for sums under encryption; or "none" for sums in clear
     checkpoint : written after every round; beside it, each holder keeps a record of what it has sent. The same call
         resumes an interrupted training.
     progress : called after every round
@@ -107,7 +109,11 @@ def simulate(
         kept = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}.{name}")
         ledger = (ledgers or {}).get(name)
         those[name] = TrainingHolder(name, plan, *data, parties=len(names), record=kept, ledger=ledger)
-    channel, sums = _connect(those, plan, secure)
+    require_library(secure)
+    handlers, sums = connect(secure, {name: one.contribute for name, one in those.items()}, threshold=plan.threshold)
+    channel = InProcess(
+        [Party(name, {**handlers[name], "train/describe": one.describe}) for name, one in those.items()]
+    )
     return train_over(channel, sums, plan, test=test, checkpoint=checkpoint, progress=progress, keep=keep)
 
 
@@ -124,15 +130,28 @@ def names_of(holders: int) -> list[str]:
 
 def check_secure(plan: FederationPlan, secure: str, parties: int) -> None:
     """Refuse a sum that is unknown, or that the plan does not allow."""
-    if secure not in ("masks", "none"):
-        raise OptionError(f"secure must be masks or none, got {secure!r}")
+    if secure not in SECURE:
+        raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
     if plan.level == "client" and secure == "none":
         raise OptionError(
-            "privacy of clients needs masks: in clear, the coordinator sees each update with one share of the noise",
+            "privacy of clients needs a secure sum: in clear, the coordinator sees each update with one share of the "
+            "noise",
             hint="use secure='masks'",
+        )
+    if secure in _ENCRYPTED and parties > MOST_PARTIES:
+        raise OptionError(
+            f"sums under encryption take at most {MOST_PARTIES} holders, got {parties}", hint="use secure='masks'"
         )
     if plan.threshold > parties:
         raise OptionError(f"the threshold is {plan.threshold}, but there are only {parties} holders")
+
+
+def require_library(secure: str) -> None:
+    """Refuse a sum whose library is missing here, before anything is started."""
+    if secure == "threshold":
+        openfhe()
+    elif secure == "ckks":
+        seal()
 
 
 def train_over(
@@ -159,22 +178,3 @@ def train_over(
     scored = None if test is None else score
     state = run_rounds(plan, channel, sums, checkpoint=checkpoint, score=scored, progress=progress, keep=keep)
     return Federated(plan, state.weights, tuple(state.rounds), state.parties)
-
-
-def _connect(those: dict[str, TrainingHolder], plan: FederationPlan, secure: str) -> tuple[InProcess, SecureSum]:
-    keys = {name: Ed25519PrivateKey.generate() for name in those}
-    roster = None
-    if secure == "masks":
-        public = {name: one.public_key().public_bytes_raw() for name, one in keys.items()}
-        roster = Roster(secrets.token_bytes(32), public, plan.threshold)
-    sums = PlainSum(plan.threshold) if roster is None else MaskedSum(roster)
-    return InProcess([party_of(one, roster, keys[name]) for name, one in those.items()]), sums
-
-
-def party_of(holder: TrainingHolder, roster: Roster | None, identity: Ed25519PrivateKey) -> Party:
-    """Return a holder as a party: with masks if there is a roster, else in clear."""
-    if roster is None:
-        handlers = plain_handlers(holder.contribute)
-    else:
-        handlers = masked_handlers(roster, holder.name, identity, holder.contribute)
-    return Party(holder.name, {**handlers, "train/describe": holder.describe})

@@ -33,7 +33,7 @@ def render_reproduction(found: Reproduction, *, title: str | None = None) -> str
         title=title or found.title,
         headline=", ".join(f"{name}: {count}" for name, count in found.verdicts.items()),
         facts=facts,
-        rows=[{**vars(row), "printed": shown(row.printed), "ours": shown(row.ours)} for row in run],
+        rows=[{**vars(row), "printed": row.target, "ours": shown(row.ours)} for row in run],
         charts=[(one.title, "", _chart(one)) for one in found.figures if isinstance(one, Curves) and any(one.lines)],
         pictures=[
             (one.title, data_uri(tiled(list(one.images), one.columns)), min(len(one.images), one.columns) * _WIDTH)

@@ -64,8 +64,13 @@ def _raw_adult() -> Row:
     import sfumato as sf
 
     found = sf.assess(sf.datasets.adult("train"), qi=list(_ROLES["adult"][0]), sensitive=["income"])
-    note = f"32,561 rows; {_all_nine(found)}"
-    return EXPERIMENT.row("adult-raw", float(found.k), "not judged", note)
+    return _raw_row("adult-raw", found)
+
+
+def _raw_row(key: str, found: Any) -> Row:
+    """Return the row of a table before anonymization, in which someone should be alone."""
+    note = f"{found.rows:,} rows; {_all_nine(found)}"
+    return EXPERIMENT.row(key, float(found.k), "reproduced" if found.k == 1 else "differs", note)
 
 
 def _our_adult(k: int) -> Row:
@@ -106,12 +111,11 @@ def _published() -> Iterator[Row]:
             continue
         rows = pl.read_parquet(path, columns=[*qi, sensitive]).with_columns(pl.col("^Score$").cast(pl.Float64))
         found = sf.assess(rows, qi=list(qi), sensitive=[sensitive])
-        kept = f"{found.rows:,} of {_ROWS[name]:,} rows" if claim else f"{found.rows:,} rows"
-        note = f"{kept}; {_all_nine(found)}"
         if not claim:
-            yield EXPERIMENT.row(key, float(found.k), "not judged", note)
+            yield _raw_row(key, found)
             continue
-        ours, printed = float(getattr(found, claim)), float(EXPERIMENT.facts[key].printed or 0)
+        note = f"{found.rows:,} of {_ROWS[name]:,} rows; {_all_nine(found)}"
+        ours, printed = float(getattr(found, claim)), int(str(EXPERIMENT.facts[key].printed).split()[0])
         yield EXPERIMENT.row(key, ours, "reproduced" if ours >= printed else "refuted", note)
 
 
@@ -132,12 +136,12 @@ def _all_nine(found: Any) -> str:
 
 
 def _facts() -> dict[str, Fact]:
-    found = {f"{name}-raw": Fact(f"{name}, raw: k") for name in _ROLES}
+    found = {f"{name}-raw": Fact(f"{name}, raw: k", "not anonymized") for name in _ROLES}
     for name in _ROLES:
-        found |= {f"{name}-k{k}": Fact(f"{name}, anonymized with k = {k}: k", float(k)) for k in _K[name]}
+        found |= {f"{name}-k{k}": Fact(f"{name}, anonymized with k = {k}: k", f"{k} or more") for k in _K[name]}
     for name in _ROLES:
         found |= {
-            f"{name}-k{k}-l": Fact(f"{name}, k = {k}, made l-diverse: l", float(l))
+            f"{name}-k{k}-l": Fact(f"{name}, k = {k}, made l-diverse: l", f"{l} or more")
             for k, l in zip(_K[name], _L[name], strict=True)
         }
     return found

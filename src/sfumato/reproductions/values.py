@@ -16,13 +16,13 @@ from sfumato.errors import OptionError, did_you_mean
 __all__ = ["VERDICTS", "Curves", "Experiment", "Fact", "Figure", "Pictures", "Reproduction", "Row", "judge", "shown"]
 
 VERDICTS = {
-    "reproduced": "our figure agrees with the printed one, or the printed statement holds",
-    "better": "the same promise with a better figure",
+    "reproduced": "our figure is within the tolerance beside the printed one, or the printed statement holds",
+    "better": "our figure is outside that tolerance, on the better side",
     "differs": "our figure is another one, for the reason in the note",
     "refuted": "the printed figure cannot be right, for the reason in the note",
-    "built": "the authors wished for it, and it is here",
+    "built": "the authors wished for it or drew it without values, and it is here",
     "missing": "the authors wished for it, and it is not here yet",
-    "not judged": "nothing was printed to compare with, or this run is too small to compare",
+    "not judged": "this run is too small to compare, or lacks the data",
 }
 """What a row can conclude, and what that means."""
 
@@ -31,10 +31,17 @@ NOT_RUN = "not part of this form of the run"
 
 @dataclass(frozen=True)
 class Fact:
-    """A figure or a statement of a publication; ``printed`` is None if its value was only drawn, or is a wish."""
+    """A figure or a statement of a publication.
+
+    Attributes
+    ----------
+    what, printed : what it is about, and the number or the statement
+    within : how far our number may be from a printed one to count as reproduced
+    """
 
     what: str
-    printed: float | str | None = None
+    printed: float | str
+    within: float | None = None
 
 
 @dataclass(frozen=True)
@@ -49,10 +56,12 @@ class Row:
 
     key: str
     what: str
-    printed: float | str | None
+    printed: float | str
     ours: float | str | None
     verdict: str
     note: str = ""
+    within: float | None = None
+    """The tolerance, where ``printed`` is a number that ours is compared with."""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -68,6 +77,17 @@ class Row:
             if isinstance(plain[name], float):
                 plain[name] = _plain(plain[name])
         return plain
+
+    @property
+    def target(self) -> str:
+        """The printed figure with its tolerance.
+
+        Examples
+        --------
+        >>> Row("accuracy", "test accuracy", 0.934, 0.93, "reproduced", within=0.005).target
+        '0.934 ± 0.005'
+        """
+        return shown(self.printed) + ("" if self.within is None else f" ± {self.within:.2g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +138,17 @@ class Experiment:
     def row(self, key: str, ours: float | str | None, verdict: str, note: str = "") -> Row:
         """Return the row of a fact."""
         fact = self.facts[key]
-        return Row(key, fact.what, fact.printed, ours, verdict, note)
+        return Row(key, fact.what, fact.printed, ours, verdict, note, fact.within)
+
+    def compared(
+        self, key: str, ours: float, note: str = "", *, larger: bool | None = None, comparable: bool = True
+    ) -> Row:
+        """Return the row of a printed number, judged by its tolerance; see `judge`."""
+        fact = self.facts[key]
+        if not isinstance(fact.printed, float) or fact.within is None:
+            raise TypeError(f"the fact '{key}' is not a number with a tolerance")
+        verdict = judge(fact.printed, ours, within=fact.within, larger=larger, comparable=comparable)
+        return self.row(key, ours, verdict, note)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

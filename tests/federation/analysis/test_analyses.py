@@ -23,6 +23,7 @@ from sfumato.federation import (
     CrossTable,
     ElementSum,
     Histogram,
+    JointFunction,
     LinearRegression,
     LogisticRegression,
     Moments,
@@ -85,6 +86,17 @@ def test_a_histogram_and_a_table_equal_those_of_the_pooled_rows():
     for cell in cells:
         assert cell["count"] == POOLED.filter((pl.col("sex") == cell["sex"]) & (pl.col("ill") == cell["ill"])).height
     assert len(cells) == 4
+
+
+@pytest.mark.parametrize(("low", "high", "bins"), [(0, 120, 120), (0, 120, 7), (-5, 115, 40), (0.1, 0.7, 6)])
+def test_a_value_on_an_edge_is_in_the_bin_that_begins_there(low, high, bins):
+    edges = np.linspace(low, high, bins + 1)
+    values = np.concatenate([edges, np.arange(math.ceil(low), math.floor(high) + 1), np.linspace(low, high, 1000)])
+    schema = sf.Schema([sf.Column(name="age", bounds=(low, high))])
+    plan = AnalysisPlan(analysis=Histogram("age", bins=bins), schema=schema, parties=3, secure="none")
+    one = analyse_together(plan, dict.fromkeys(NAMES, pl.DataFrame({"age": values}))).values["age"]
+    assert one["counts"] == (3 * np.histogram(values, bins, (low, high))[0]).tolist()
+    assert one["edges"] == edges.tolist()
 
 
 def test_quantiles_are_right_up_to_a_bin():
@@ -213,12 +225,15 @@ def test_a_plan_survives_json_for_every_analysis():
         Quantiles("age"),
         CrossTable(("sex",)),
         ElementSum("age", size=300),
+        JointFunction("age", 3, "def function(mpc, vectors): ..."),
         LinearRegression(("age",), "pressure"),
         LogisticRegression(("age",), "ill"),
     )
     assert {type(one) for one in every} == {*ANALYSES.values()}
     for one in every:
-        plan = AnalysisPlan(analysis=one, schema=SCHEMA, parties=3, threshold=2 if one.sums == 1 else 3)
+        secure, threshold = "mpc" if one.kind == "function" else "masks", 2 if one.sums == 1 else 3
+        threshold = 3 if secure == "mpc" else threshold
+        plan = AnalysisPlan(analysis=one, schema=SCHEMA, parties=3, threshold=threshold, secure=secure)
         again = AnalysisPlan.from_dict(json.loads(json.dumps(plan.to_dict())))
         assert again == plan
         assert again.digest == plan.digest

@@ -15,7 +15,9 @@ from torch import nn
 from sfumato.errors import InputError, ModelError, ProtocolError
 from sfumato.federation.encrypted.circuit import Circuit, Square, to_circuit
 from sfumato.federation.encrypted.prediction import Client, Question, Server
+from sfumato.federation.encrypted.records import Records
 from sfumato.federation.secure.seal import CkksParameters, from_bytes, seal, to_bytes
+from sfumato.learners.estimators.features import Feature, Features
 
 ERROR = 1e-3  # a few times 1e-6 was measured
 
@@ -142,6 +144,17 @@ def test_a_description_survives_json_and_a_damaged_one_is_refused(talk):
     for name, wrong in (("widths", [14]), ("widths", [10**9, 2]), ("factor", 0), ("bound", "x"), ("parameters", {})):
         with pytest.raises((ProtocolError, InputError)):
             Question.from_dict({**plain, name: wrong})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_damaged_description_of_the_records_is_refused(data):
+    good = Records(Features((Feature("age", bounds=(0.0, 9.0)), Feature("sex", domain=("f", "m"))))).to_dict()
+    junk = st.one_of(st.none(), st.integers(-3, 3), st.text(max_size=3), st.lists(st.integers(), max_size=3))
+    with contextlib.suppress(ProtocolError):
+        Records.from_dict({**good, data.draw(st.sampled_from(list(good))): data.draw(junk)})
+    with pytest.raises(ProtocolError, match="does not fit the model"):
+        Question((4, 2), 1.0, 1.0, CkksParameters.for_depth(1, 4), Records.from_dict(good))
 
 
 def test_a_repr_shows_no_key(talk):

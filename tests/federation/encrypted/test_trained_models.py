@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 import sfumato as sf
-from sfumato.federation import Client, Server, Square, inputs_of, to_circuit
+from sfumato.federation import Client, Question, Server, Square, inputs_of, to_circuit
 from sfumato.learners import PrivateClassifier, PrivateLogisticRegression
 
 
@@ -42,6 +43,9 @@ def test_a_private_logistic_regression_on_adult_agrees_with_the_plain_model():
     fitted = PrivateLogisticRegression(epsilon=1).fit(sf.datasets.adult("train"), "income")
     test = sf.Table.of(sf.datasets.adult("test").frame.head(300))
     circuit, rows = to_circuit(fitted), inputs_of(fitted, test)
+    question = Question.from_dict(json.loads(json.dumps(Question.of(circuit).to_dict())))
+    assert (inputs_of(question, test) == rows).all()
+    assert not {"coef", "weights", "intercept"} & set(json.dumps(question.to_dict()).split('"'))
     plain = fitted.predict(test)
     second = (circuit(rows)[:, 0] > 0) if circuit.widths[-1] == 1 else circuit(rows).argmax(1) == 1
     assert (np.array(circuit.classes)[second.astype(int)] == plain).all()

@@ -48,10 +48,10 @@ _FEW = 5  # clients that get processes of their own by default
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
 @click.option(
     "--secure",
-    type=click.Choice(["masks", "none"]),
+    type=Choice("none", "masks", "threshold", "ckks", of="federation.secure.connect:SECURE"),
     default="masks",
     show_default=True,
-    help="masks: the coordinator sees only the sum of the updates; none: every update.",
+    help="How updates are added up: by masks, or encrypted; with none, the coordinator sees each.",
 )
 @click.option("--absent", type=Number(least=0, below=1), help="The chance that a holder misses a round, such as 0.3.")
 @click.option("--threshold", type=Number(is_whole=True), help="How many holders must answer.  [default: above 2/3]")
@@ -68,6 +68,8 @@ _FEW = 5  # clients that get processes of their own by default
 @click.option("--learning-rate", type=Number(above=0), metavar="R", help="The length of a step.")
 @click.option("--proximal", type=Number(least=0), metavar="MU", help="The pull towards the common model (FedProx).")
 @click.option("--momentum", type=Number(least=0, below=1), metavar="M", help="The momentum of the coordinator.")
+@click.option("--decay", is_flag=True, help="Let the learning rate fall to zero over the rounds.")
+@click.option("--augment", is_flag=True, help="Warp and tone images at random in every step; without privacy only.")
 @click.option("--spare", type=Number(is_whole=True, least=0), help="Rounds that may be repeated after a crash.")
 @click.option("--test", metavar="FILE", help="Rows to test on.  [default: a part is held out]")
 @click.option("--samples", type=Number(is_whole=True), help="Use only N training records of built-in data.")

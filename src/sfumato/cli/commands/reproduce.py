@@ -28,8 +28,9 @@ def reproduce(as_json: bool, name: str | None, quick: bool, output: str | None, 
     """Run a published experiment again, and print its figures beside ours.
 
     'sfumato reproduce list' shows the experiments. Each figure gets a verdict:
-    reproduced, better, differs, refuted, or not judged. A full run may take hours
-    and need data beside the package, in the folder that SFUMATO_DATA names.
+    reproduced, better, differs, refuted, built, or not judged in a small run. A
+    full run may take hours and need data beside the package, in the folder that
+    SFUMATO_DATA names.
 
     \b
     sfumato reproduce list
@@ -77,7 +78,7 @@ def _print(found: Reproduction) -> None:
     echo(style(found.title, bold=True))
     echo_wrapped(found.source)
     lines = [("", "printed", "ours", "verdict")]
-    lines += [(one.what, shown(one.printed), shown(one.ours), one.verdict) for one in found.rows if one.note != NOT_RUN]
+    lines += [(one.what, one.target, shown(one.ours), one.verdict) for one in found.rows if one.note != NOT_RUN]
     widths = [min(44, max(len(line[at]) for line in lines)) for at in range(3)]
     for line in lines:
         echo("  ".join([*(f"{text:<{wide}}" for text, wide in zip(line, widths, strict=False)), line[3]]).rstrip())

@@ -23,7 +23,7 @@ from sfumato.cli.options import (
     print_json,
 )
 from sfumato.cli.terminal import echo
-from sfumato.errors import OptionError
+from sfumato.errors import FileError, OptionError
 
 __all__ = ["secure"]
 
@@ -86,6 +86,7 @@ def keys(name: str, output: str, as_json: bool) -> None:
         "sum",
         "linear",
         "logistic",
+        "function",
         of="federation.analysis.analyses:ANALYSES",
     ),
 )
@@ -100,16 +101,33 @@ def keys(name: str, output: str, as_json: bool) -> None:
 @click.option(
     "--secure",
     "how",
-    type=Choice("none", "masks", "threshold", "ckks", of="federation.secure.connect:SECURE"),
+    type=Choice("none", "masks", "threshold", "ckks", "mpc", of="federation.secure.connect:SECURE"),
     default="masks",
     show_default=True,
-    help="How sums are kept secret: pairwise masks, encryption that opens with all shares only, or encryption with one "
-    "key holder, the first party by name.",
+    help="How vectors are kept secret: pairwise masks, encryption that opens with all shares only, encryption with one "
+    "key holder, the first party by name, or multi-party computation with a majority of honest parties.",
 )
 @click.option("--threshold", type=click.IntRange(min=1), metavar="N", help="How many must take part.  [default: all]")
 @click.option("--rows", type=click.IntRange(min=1), default=10_000_000, metavar="N", help="The most rows of one party.")
 @click.option("--bins", type=click.IntRange(min=1), metavar="N", help="Of a histogram (10) or of quantiles (1000).")
 @click.option("--size", type=click.IntRange(min=1), metavar="N", help="How many numbers each vector of a sum has.")
+@click.option(
+    "--probabilities",
+    metavar="A,B",
+    help="Of quantiles, such as 0,0.5,1 for the smallest value, the median and the largest.  [default: 0.25,0.5,0.75]",
+)
+@click.option(
+    "--least",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Never open counts below N: of a histogram or a table, with --secure mpc.",
+)
+@click.option(
+    "--function",
+    "source",
+    metavar="FILE",
+    help="Python source with function(mpc, vectors), for the plan of a function, with --secure mpc.",
+)
 @click.option("--epsilon", type=Number(above=0), metavar="E", help="Add noise, and charge every party's own ledger.")
 @click.option("--delta", type=Number(above=0), default=1e-6, show_default=True, metavar="D", help="For --epsilon.")
 @click.option(
@@ -131,6 +149,9 @@ def plan(
     rows: int,
     bins: int | None,
     size: int | None,
+    probabilities: str | None,
+    least: int | None,
+    source: str | None,
     epsilon: float | None,
     delta: float,
     honest: int | None,
@@ -141,7 +162,8 @@ def plan(
     """Write the plan that all parties agree on: who takes part, and what is computed.
 
     WHAT is mean (with count, sum and variance), histogram, quantiles, table (counts of
-    combinations), linear or logistic (regressions), or sum (vectors, element by element).
+    combinations), linear or logistic (regressions), sum (vectors, element by element), or
+    function (any function of vectors of whole numbers, written for MPyC).
     Everything in the plan is public. Each party should read it before it joins.
 
     \b
@@ -157,7 +179,16 @@ def plan(
         raise OptionError("two parties have the same name", hint="each .pub file once, with a name of its own")
     agreement = Agreement.of(
         AnalysisPlan(
-            analysis=_analysis(what, columns, target, bins, size),
+            analysis=_analysis(
+                what,
+                columns,
+                target=target,
+                size=size,
+                source=None if source is None else _text(source),
+                bins=bins,
+                least=least,
+                probabilities=None if probabilities is None else _numbers(probabilities),
+            ),
             schema=sf.Schema.load(schema_file),
             parties=len(keys),
             secure=how,
@@ -173,39 +204,67 @@ def plan(
     if as_json:
         print_json({"file": output, "parties": list(agreement.roster.names), "plan": agreement.plan.to_dict()})
     echo(f"The plan is in {output}: all parties need the same file", err=True)
+    if epsilon is None and what in ("histogram", "table") and (least or 1) == 1:
+        echo("All counts will be open: one of 1 is a person (--epsilon, or --secure mpc with --least)", err=True)
+    if len(keys) == 2 and epsilon is None:
+        echo("With two parties, each can subtract what it has from the result (--epsilon)", err=True)
 
 
-def _analysis(what: str, columns: list[str], target: str | None, bins: int | None, size: int | None) -> Any:
+_TAKES = {
+    "target": ("linear", "logistic"),
+    "size": ("sum", "function"),
+    "source": ("function",),
+    "bins": ("histogram", "quantiles"),
+    "least": ("histogram", "table"),
+    "probabilities": ("quantiles",),
+}
+_NEEDED = ("target", "size", "source")
+
+
+def _analysis(what: str, columns: list[str], **options: Any) -> Any:
     from sfumato import federation
 
     if not columns:
         raise OptionError("no column is named", hint="give --columns")
-    single = what in ("histogram", "quantiles", "sum")
-    if single and len(columns) > 1:
+    if what in ("histogram", "quantiles", "sum", "function") and len(columns) > 1:
         raise OptionError(f"{what} takes one column, got {len(columns)}", hint="make a plan for each")
-    for flag, value, takes in (
-        ("--target", target, what in ("linear", "logistic")),
-        ("--size", size, what == "sum"),
-    ):
-        if (value is not None) != takes:
-            raise OptionError(f"{what} {'needs' if takes else 'does not take'} {flag}")
-    if bins is not None and what not in ("histogram", "quantiles"):
-        raise OptionError(f"{what} does not take --bins")
-    binned: dict[str, Any] = {} if bins is None else {"bins": bins}
-    if what == "mean":
-        return federation.Moments(tuple(columns))
-    if what == "histogram":
-        return federation.Histogram(columns[0], **binned)
-    if what == "quantiles":
-        return federation.Quantiles(columns[0], **binned)
-    if what == "table":
-        return federation.CrossTable(tuple(columns))
+    for name, value in options.items():
+        flag = "--function" if name == "source" else f"--{name}"
+        if value is not None and what not in _TAKES[name]:
+            raise OptionError(f"{what} does not take {flag}")
+        if value is None and name in _NEEDED and what in _TAKES[name]:
+            raise OptionError(f"{what} needs {flag}")
+    given = {name: value for name, value in options.items() if value is not None}
     if what == "sum":
-        assert size is not None
-        return federation.ElementSum(columns[0], size)
-    assert target is not None
-    kind = federation.LinearRegression if what == "linear" else federation.LogisticRegression
-    return kind(tuple(columns), target)
+        return federation.ElementSum(columns[0], **given)
+    if what in ("histogram", "quantiles", "function"):
+        kinds = {
+            "histogram": federation.Histogram,
+            "quantiles": federation.Quantiles,
+            "function": federation.JointFunction,
+        }
+        return kinds[what](columns[0], **given)
+    several = {
+        "mean": federation.Moments,
+        "table": federation.CrossTable,
+        "linear": federation.LinearRegression,
+        "logistic": federation.LogisticRegression,
+    }
+    return several[what](tuple(columns), **given)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(one) for one in text.split(","))
+    except ValueError:
+        raise OptionError(f"--probabilities takes numbers from 0 to 1, such as 0,0.5,1, got {text!r}") from None
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"'{path}' cannot be read as a program") from error
 
 
 @secure.command(cls=Command)
@@ -220,6 +279,12 @@ def _analysis(what: str, columns: list[str], target: str | None, bins: int | Non
     multiple=True,
     help="The .pub file of another party, as they handed it to you. Repeat.  [default: those beside your key]",
 )
+@click.option(
+    "--function",
+    "source",
+    metavar="FILE",
+    help="For the plan of a function: the program, which you have read. It must be that of the plan.",
+)
 @ledger_option
 @_WAIT
 def join(
@@ -227,6 +292,7 @@ def join(
     exchange: str,
     key_file: str,
     parties: tuple[str, ...],
+    source: str | None,
     ledger: str | None,
     wait: float,
     as_json: bool,
@@ -261,6 +327,7 @@ def join(
     if agreement.roster.keys.get(name) != identity.public_key().public_bytes_raw():
         raise OptionError(f"the plan does not have the key of party '{name}'", hint="make the plan with its .pub file")
     joint = agreement.plan
+    _check_program(getattr(joint.analysis, "source", None), source)
     if joint.secure != "none":
         agreement.check_keys(name, _handed_over(agreement.roster.names, Path(key_file), parties))
     table = read_table(schema=None, inferred=joint.epsilon is None, **options)
@@ -268,7 +335,7 @@ def join(
     answered = Answered(Path(key_file).with_suffix(".answered"))
     once = functools.partial(answered.once, agreement.roster.run)
     holder = AnalysisHolder(name, joint, table, ledger=book, once=once)
-    party = Party(name, handlers_of(joint.secure, agreement.roster, name, identity, holder.contribute))
+    party = Party(name, handlers_of(joint.secure, agreement.roster, name, identity, holder.contribute, joint.function))
     traffic = {"requests": 0, "read": 0, "written": 0}
 
     def seen(kind: str, read: int, written: int, refused: str) -> None:
@@ -283,6 +350,19 @@ def join(
     answer_in_folder(party, exchange, timeout=wait, seen=seen)
     if as_json:
         print_json({"party": name, **traffic, "epsilon": joint.epsilon})
+
+
+def _check_program(planned: str | None, source: str | None) -> None:
+    """Refuse to run a program that came in a plan, unless its own copy says that this party has read it."""
+    if planned is None:
+        if source is not None:
+            raise OptionError("the plan has no program", hint="leave out --function")
+    elif source is None:
+        raise OptionError(
+            "the plan holds a program that would run here", hint="read it, then give your own copy with --function"
+        )
+    elif _text(source) != planned:
+        raise OptionError(f"the program of the plan is not the one in '{source}'", hint="read what has changed")
 
 
 def _handed_over(names: Sequence[str], own: Path, files: Sequence[str]) -> dict[str, bytes]:
@@ -305,7 +385,9 @@ def _coordinate(plan_file: str, exchange: str, wait: float, as_json: bool, *, ve
     channel = FolderChannel(exchange, agreement.roster.names, wait=wait)
     echo(f"Waiting for {', '.join(channel.names)} ...", err=True)
     try:
-        found = analyse(agreement.plan, channel, sum_of(agreement.plan.secure, agreement.roster))
+        found = analyse(
+            agreement.plan, channel, sum_of(agreement.plan.secure, agreement.roster, agreement.plan.function)
+        )
     finally:
         channel.end()
     plain = {**found.to_dict(), "sent": channel.sent, "received": channel.received}
@@ -325,9 +407,9 @@ def _print(values: dict[str, Any], indent: str = "") -> None:
             _print(value, indent + "  ")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for row in value:
-                echo(indent + ", ".join(f"{key} {one}" for key, one in row.items()))
+                echo(indent + ", ".join(f"{key} {'hidden' if one is None else one}" for key, one in row.items()))
         elif isinstance(value, list):
-            shown = ", ".join(f"{one:.6g}" for one in value[:12])
+            shown = ", ".join("hidden" if one is None else f"{one:.6g}" for one in value[:12])
             echo(f"{indent}{name:<12} {shown}{f' and {len(value) - 12:,} more' if len(value) > 12 else ''}")
         else:
             echo(f"{indent}{name:<12} {value:.6g}" if isinstance(value, float) else f"{indent}{name:<12} {value}")

@@ -95,28 +95,34 @@ def keys(question_file: str, output: str, as_json: bool) -> None:
 @force_option
 @_OUTPUT
 def encrypt(question_file: str, secret: str, force: bool, output: str, as_json: bool, **options: Any) -> None:
-    """Encrypt the rows of FILE, a column for each input of the model, in its order and scaled to its bound.
+    """Encrypt the rows of FILE: records as the model was trained on, with its columns in any order.
 
-    For models of Sfumato, sfumato.federation.inputs_of makes such rows in Python.
+    For a model of images, FILE has a column for each input of the model, in its order and scaled to its bound.
     """
     check_output(output, force=force)
 
     from sfumato.cli.tables import read_table
     from sfumato.data.io.files import atomic_path
-    from sfumato.federation import Client
+    from sfumato.federation import Client, inputs_of
     from sfumato.federation.wire import encode
 
     asked, _ = _question(question_file)
-    frame = read_table(schema=None, **options).frame
-    if not all(kind.is_numeric() for kind in frame.dtypes) or sum(frame.null_count().row(0)):
-        raise InputError("the rows to encrypt must be numbers, and none may be missing")
-    client = Client(asked, secret=_bytes(secret))
-    records = [client.encrypt(row) for row in frame.to_numpy()]
+    client, table = Client(asked, secret=_bytes(secret)), read_table(schema=None, **options)
+    rows = _rows(table) if asked.records is None or asked.records.features is None else inputs_of(asked, table)
+    records = [client.encrypt(row) for row in rows]
     with atomic_path(output) as temporary:
         temporary.write_bytes(encode({"records": records}))
     if as_json:
         print_json({"file": output, "records": len(records), "bytes": Path(output).stat().st_size})
     echo(f"{len(records):,} encrypted records are in {output}", err=True)
+
+
+def _rows(table: sf.Table) -> Any:
+    """Return rows of numbers as they are."""
+    frame = table.frame
+    if not all(kind.is_numeric() for kind in frame.dtypes) or sum(frame.null_count().row(0)):
+        raise InputError("the rows to encrypt must be numbers, and none may be missing")
+    return frame.to_numpy()
 
 
 @predict.command(cls=Command)
@@ -176,7 +182,7 @@ def _circuit(model: str) -> Any:
     fitted = getattr(release.artifact, "model", None)
     if fitted is None:
         raise InputError(f"'{model}' is not a release of a model", hint="sfumato train ... -o FOLDER makes one")
-    return to_circuit(fitted)
+    return to_circuit(release)
 
 
 def _question(path: str) -> tuple[Any, list[Any] | None]:

@@ -79,6 +79,8 @@ class AnalysisHolder:
             self.ledger.charge(plan.event, note=f"a joint analysis: {plan.analysis.kind}")
         self._sent += 1
         total = plan.analysis.add(plan.schema, self._columns, state)
+        if not plan.opens_sums and plan.analysis.kind != "function":
+            total = total >> GRID  # counts
         if plan.noise:
             total = total + Source().discrete_gaussian(float(plan.noise), len(total))
         return total.astype(np.uint64), {}
@@ -125,6 +127,10 @@ def analyse(plan: AnalysisPlan, channel: Channel, secure: SecureSum) -> JointRes
         assert plan.threshold is not None
         if len(summed.present) < plan.threshold:
             raise ProtocolError(f"only {len(summed.present)} holders took part, but {plan.threshold} are needed")
+        if not plan.opens_sums:
+            return JointResult(
+                plan, summed.present, plan.analysis.opened(plan.schema, summed.total.view(np.int64)), 0.0
+            )
         if summed.total.shape != (plan.length,):
             raise ProtocolError("the sums of the holders have another length than the plan")
         if present not in ((), summed.present):
@@ -157,5 +163,5 @@ def analyse_together(
     those = {name: AnalysisHolder(name, plan, rows, ledger=(ledgers or {}).get(name)) for name, rows in holders.items()}
     assert plan.threshold is not None
     contribute = {name: one.contribute for name, one in those.items()}
-    handlers, secure = connect(plan.secure, contribute, threshold=plan.threshold)
+    handlers, secure = connect(plan.secure, contribute, threshold=plan.threshold, function=plan.function)
     return analyse(plan, InProcess([Party(name, one) for name, one in handlers.items()]), secure)

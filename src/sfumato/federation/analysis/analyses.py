@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from sfumato.data.schema import Schema
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError
 from sfumato.federation.analysis.columns import Columns, categories_of, units_of
+from sfumato.federation.secure.mpc import MOST_NUMBERS, SUM
 
 __all__ = [
     "ANALYSES",
@@ -29,6 +31,7 @@ __all__ = [
     "CrossTable",
     "ElementSum",
     "Histogram",
+    "JointFunction",
     "LinearRegression",
     "LogisticRegression",
     "Moments",
@@ -44,6 +47,8 @@ GRID = 24
 _ROWS = 1 << 16
 _MOST_CELLS = 1 << 20
 _LONGEST_STEP = 5.0
+_LONGEST_SOURCE = 100_000
+_LARGEST_WHOLE = 2**31
 
 
 class Analysis(ABC):
@@ -85,6 +90,14 @@ class Analysis(ABC):
     def start(self, schema: Schema) -> Floats:
         """Return what is known before the first sum."""
         return np.zeros(0)
+
+    def function(self, schema: Schema, most: int) -> dict[str, Any]:
+        """Return what is opened by multi-party computation, of counts of at most so many rows; else it is the sum."""
+        return dict(SUM)
+
+    def opened(self, schema: Schema, found: Integers) -> dict[str, Any]:
+        """Return the result of what a function other than the sum has opened."""
+        raise NotImplementedError
 
     def follows(self, schema: Schema, before: Floats | None, state: Floats) -> bool:
         """Whether a coordinator may ask for a sum with this state after that one; None before the first sum."""
@@ -156,7 +169,9 @@ class Moments(Analysis):
 
 @dataclass(frozen=True)
 class Histogram(Analysis):
-    """Counts of a column: of each value of its domain, or of bins of equal width between its bounds.
+    """Counts of bins of equal width between the bounds of a column.
+
+    Counts below ``least`` stay hidden, which takes multi-party computation: they are never opened.
 
     Examples
     --------
@@ -167,10 +182,12 @@ class Histogram(Analysis):
 
     column: str
     bins: int = 10
+    least: int = 1
     kind = "histogram"
 
     def __post_init__(self) -> None:
         _names(self, "column")
+        whole("the least count", self.least)
         whole("the number of bins", self.bins, most=_MOST_CELLS)
 
     @property
@@ -194,13 +211,24 @@ class Histogram(Analysis):
 
     def add(self, schema: Schema, columns: Columns, state: Floats) -> Integers:
         """Count the rows in each bin."""
-        place = np.floor((columns.numbers[:, 0] + 1) / 2 * self.bins).astype(np.int64)
+        # Of the values as they are: scaled, one on an edge could come to lie beside it.
+        place = np.searchsorted(self.edges(schema), columns.values[:, 0], side="right") - 1
         return _counted(np.clip(place, 0, self.bins - 1), self.bins)
+
+    def function(self, schema: Schema, most: int) -> dict[str, Any]:
+        """Open large counts only."""
+        return _large(self.least, most)
+
+    def opened(self, schema: Schema, found: Integers) -> dict[str, Any]:
+        """Return the bins; the count of a hidden one is None."""
+        counts = _hidden(found, self.least)
+        return {self.column: {"edges": self.edges(schema).tolist(), "counts": counts, "least": self.least}}
 
     def edges(self, schema: Schema) -> Floats:
         """Return the edges of the bins."""
-        (unit,) = units_of(schema, self.numbers)
-        return unit.middle + unit.half * np.linspace(-1, 1, self.bins + 1)
+        units_of(schema, self.numbers)
+        low, high = schema[self.column].bounds or (0, 0)
+        return np.linspace(low, high, self.bins + 1)
 
     def result(self, schema: Schema, state: Floats, noise: float) -> dict[str, Any]:
         """Return the bins."""
@@ -211,6 +239,9 @@ class Histogram(Analysis):
 @dataclass(frozen=True)
 class Quantiles(Histogram):
     """Quantiles of a column, from a fine histogram: each is right up to the width of a bin.
+
+    By multi-party computation the histogram stays hidden, and the bin of each quantile is opened alone: 0 and 1 are the
+    smallest and the largest value.
 
     Examples
     --------
@@ -224,10 +255,28 @@ class Quantiles(Histogram):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.least != 1:
+            raise OptionError("quantiles have no least count", hint="by multi-party computation all counts stay hidden")
         given = tuple(real("a probability", one) for one in self.probabilities)
         if not given or min(given) < 0 or max(given) > 1:
             raise OptionError(f"the probabilities of quantiles must be from 0 to 1, got {self.probabilities!r}")
         object.__setattr__(self, "probabilities", given)
+
+    def function(self, schema: Schema, most: int) -> dict[str, Any]:
+        """Open the places of the quantiles."""
+        parts = [Fraction(one).limit_denominator(10_000) for one in self.probabilities]
+        return {
+            "name": "ranks",
+            "fractions": [[one.numerator, one.denominator] for one in parts],
+            "bits": _bits(most * max(one.denominator for one in parts)),
+        }
+
+    def opened(self, schema: Schema, found: Integers) -> dict[str, Any]:
+        """Return the middles of the bins."""
+        edges, places = self.edges(schema), found.tolist()
+        middles = ((edges[1:] + edges[:-1]) / 2).tolist()
+        values = {f"{one:g}": middles[at] for one, at in zip(self.probabilities, places, strict=True) if at < self.bins}
+        return {self.column: {"quantiles": values, "resolution": float(edges[1] - edges[0])}}
 
     def result(self, schema: Schema, state: Floats, noise: float) -> dict[str, Any]:
         """Interpolate within the bin where the cumulative count reaches the probability."""
@@ -246,6 +295,8 @@ class Quantiles(Histogram):
 class CrossTable(Analysis):
     """Counts of every combination of the values of some columns with a domain.
 
+    Counts below ``least`` stay hidden, which takes multi-party computation: they are never opened.
+
     Examples
     --------
     >>> import sfumato as sf
@@ -254,10 +305,12 @@ class CrossTable(Analysis):
     """
 
     columns: tuple[str, ...]
+    least: int = 1
     kind = "table"
 
     def __post_init__(self) -> None:
         _names(self, "columns")
+        whole("the least count", self.least)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -290,10 +343,20 @@ class CrossTable(Analysis):
             place = place * size + columns.codes[:, at]
         return _counted(place, self.length(schema))
 
+    def function(self, schema: Schema, most: int) -> dict[str, Any]:
+        """Open large counts only."""
+        return _large(self.least, most)
+
+    def opened(self, schema: Schema, found: Integers) -> dict[str, Any]:
+        """Return a row for each combination; the count of a hidden one is None."""
+        return {**self._cells(schema, _hidden(found, self.least)), "least": self.least}
+
     def result(self, schema: Schema, state: Floats, noise: float) -> dict[str, Any]:
         """Return a row for each combination."""
+        return self._cells(schema, [_count(one, noise) for one in state.tolist()])
+
+    def _cells(self, schema: Schema, counts: Sequence[float | None]) -> dict[str, Any]:
         combinations = itertools.product(*(categories_of(schema, name) for name in self.columns))
-        counts = (_count(one, noise) for one in state.tolist())
         cells = zip(combinations, counts, strict=True)
         return {"cells": [{**dict(zip(self.columns, one, strict=True)), "count": count} for one, count in cells]}
 
@@ -347,6 +410,82 @@ class ElementSum(Analysis):
         (unit,) = units_of(schema, self.numbers)
         holders = round(float(state[-1]))
         return {self.column: {"sums": (state[:-1] * unit.half + holders * unit.middle).tolist(), "holders": holders}}
+
+
+@dataclass(frozen=True)
+class JointFunction(Analysis):
+    """Any function of a vector of whole numbers of each holder, by multi-party computation: only its result is opened.
+
+    Parameters
+    ----------
+    column : the column that holds the vector
+    size : how many numbers each holder has
+    source : Python source with ``function(mpc, vectors)``, which gets MPyC's runtime and one secure array for each
+        holder, in the order of their names, and returns secure numbers or arrays of them. It runs at every holder: all
+        should read it before they agree.
+
+    Examples
+    --------
+    >>> largest = "def function(mpc, vectors):\\n    return mpc.max([one[0] for one in vectors])"
+    >>> JointFunction("total", 1, largest).kind
+    'function'
+    """
+
+    column: str
+    size: int
+    source: str
+    kind = "function"
+
+    def __post_init__(self) -> None:
+        _names(self, "column")
+        whole("the number of elements", self.size, most=MOST_NUMBERS)
+        if not isinstance(self.source, str) or "function" not in self.source or len(self.source) > _LONGEST_SOURCE:
+            raise OptionError(
+                f"the source of a joint function must define function(mpc, vectors), in at most {_LONGEST_SOURCE:,} "
+                "characters"
+            )
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def length(self, schema: Schema) -> int:
+        """Count the elements."""
+        (unit,) = units_of(schema, self.numbers)
+        if abs(unit.middle) + unit.half >= _LARGEST_WHOLE:
+            raise OptionError(f"the bounds of column '{self.column}' must be within 2^31 for a joint function")
+        return self.size
+
+    def norm(self, schema: Schema) -> float:
+        """Bound nothing: a function has no noise."""
+        raise OptionError("a joint function has no noise", hint="leave out epsilon")
+
+    def function(self, schema: Schema, most: int) -> dict[str, Any]:
+        """Open what the source says."""
+        return {"name": "own", "source": self.source}
+
+    def opened(self, schema: Schema, found: Integers) -> dict[str, Any]:
+        """Return the numbers."""
+        return {self.column: {"opened": found.tolist()}}
+
+    def add(self, schema: Schema, columns: Columns, state: Floats) -> Integers:
+        """Return the elements themselves."""
+        if len(columns.numbers) != self.size:
+            raise InputError(f"the vector has {len(columns.numbers):,} numbers, but the plan is for {self.size:,}")
+        values = columns.values[:, 0]
+        if (values != np.rint(values)).any():
+            raise InputError(f"the values of column '{self.column}' must be whole numbers for a joint function")
+        return values.astype(np.int64)
+
+    def result(self, schema: Schema, state: Floats, noise: float) -> dict[str, Any]:
+        """Give none: a function has no sum."""
+        raise OptionError("a joint function is computed by mpc alone")
 
 
 @dataclass(frozen=True)
@@ -532,7 +671,16 @@ class LogisticRegression(_Regression):
 
 ANALYSES: dict[str, type[Analysis]] = {
     one.kind: one
-    for one in (Moments, Histogram, Quantiles, CrossTable, ElementSum, LinearRegression, LogisticRegression)
+    for one in (
+        Moments,
+        Histogram,
+        Quantiles,
+        CrossTable,
+        ElementSum,
+        JointFunction,
+        LinearRegression,
+        LogisticRegression,
+    )
 }
 """The class of each analysis by its kind."""
 
@@ -581,6 +729,19 @@ def _summed(parts: Iterator[Floats], length: int) -> Integers:
 
 def _counted(place: Integers, length: int) -> Integers:
     return np.bincount(place, minlength=length).astype(np.int64) << GRID
+
+
+def _large(least: int, most: int) -> dict[str, Any]:
+    return dict(SUM) if least == 1 else {"name": "large", "least": least, "bits": _bits(max(most, least))}
+
+
+def _hidden(found: Integers, least: int) -> list[float | None]:
+    return [one if one >= least else None for one in found.tolist()]
+
+
+def _bits(most: int) -> int:
+    """Return how many bits a difference of numbers up to this one has, with its sign."""
+    return most.bit_length() + 2
 
 
 def _count(value: float, noise: float) -> int | float:

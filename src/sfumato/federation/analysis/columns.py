@@ -37,8 +37,9 @@ class Unit:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Columns:
-    """The complete rows of a holder: scaled numbers, and codes of categories."""
+    """The complete rows of a holder: numbers within their bounds as they are and scaled, and codes of categories."""
 
+    values: NDArray[np.float64]
     numbers: NDArray[np.float64]
     codes: NDArray[np.int64]
 
@@ -82,13 +83,14 @@ def read_columns(
         if name not in frame.columns:
             raise ColumnError(f"the table lacks the column '{name}'")
     matrix = np.empty((frame.height, len(numbers)))
+    values = np.empty_like(matrix)
     for at, unit in enumerate(units_of(schema, numbers)):
         read = frame[unit.name].cast(pl.Float64, strict=False)
         wrong = read.null_count() - frame[unit.name].null_count()
         if wrong and not private:
             raise SchemaError(f"{wrong} value(s) of column '{unit.name}' are not numbers")
-        matrix[:, at] = read.fill_null(np.nan).to_numpy()
-        matrix[:, at] = (matrix[:, at] - unit.middle) / unit.half
+        values[:, at] = read.fill_null(np.nan).to_numpy()
+        matrix[:, at] = (values[:, at] - unit.middle) / unit.half
         outside = int((np.abs(matrix[:, at]) > 1 + 1e-12).sum())
         if outside and not private:
             low, high = schema[unit.name].bounds or (0, 0)
@@ -96,13 +98,14 @@ def read_columns(
     codes = np.empty((frame.height, len(categories)), np.int64)
     for at, name in enumerate(categories):
         known = {text_of(value): place for place, value in enumerate(categories_of(schema, name))}
-        values = frame[name].unique().drop_nulls().to_list()
-        found = [known.get(text_of(value), -1) for value in values]
+        texts = frame[name].unique().drop_nulls().to_list()
+        found = [known.get(text_of(value), -1) for value in texts]
         if -1 in found and not private:
             raise SchemaError(f"{found.count(-1)} value(s) of column '{name}' are not in its public domain")
-        if values:
-            codes[:, at] = frame[name].replace_strict(values, found, default=-1, return_dtype=pl.Int64).to_numpy()
+        if texts:
+            codes[:, at] = frame[name].replace_strict(texts, found, default=-1, return_dtype=pl.Int64).to_numpy()
         else:
             codes[:, at] = -1
     keep = np.isfinite(matrix).all(1) & (codes >= 0).all(1)
-    return Columns(np.clip(matrix[keep], -1, 1), codes[keep])
+    least, most = (np.array([(schema[name].bounds or (0, 0))[end] for name in numbers], np.float64) for end in (0, 1))
+    return Columns(np.clip(values[keep], least, most), np.clip(matrix[keep], -1, 1), codes[keep])

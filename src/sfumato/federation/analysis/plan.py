@@ -17,6 +17,7 @@ from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError
 from sfumato.federation.analysis.analyses import GRID, Analysis, of_dict
 from sfumato.federation.secure.connect import SECURE, check_sum
+from sfumato.federation.secure.mpc import SUM
 
 __all__ = ["AnalysisPlan"]
 
@@ -33,7 +34,7 @@ class AnalysisPlan:
     analysis : what is computed
     schema : the columns, with the public bounds and domains that it needs
     parties : how many holders there are
-    secure : "none", "masks", "threshold" or "ckks"
+    secure : "none", "masks", "threshold", "ckks" or "mpc"
     threshold : how many holders must take part; all by default
     rows : the largest number of rows of one holder; public
     epsilon, delta : with an epsilon every holder adds its share of the noise before anything leaves it, so the result
@@ -92,6 +93,7 @@ class AnalysisPlan:
             raise OptionError(
                 "a sum of vectors has no noise: its elements are not rows of people", hint="leave out epsilon"
             )
+        self._check_function()
         _set(self, "schema", Schema([self.schema[name] for name in self.columns]))
         check_sum(self.secure, parties=self.parties, words=self.length, bits=64)
         if self.parties * (self.rows * 2**GRID + _TAIL * self.noise) >= _MOST_TOTAL:
@@ -99,6 +101,36 @@ class AnalysisPlan:
                 f"the sums of {self.parties} holders of {self.rows:,} rows could overflow",
                 hint="state a smaller largest number of rows, or ask for a larger epsilon",
             )
+
+    def _check_function(self) -> None:
+        """Refuse what multi-party computation cannot do, and what only it can."""
+        if self.secure != "mpc":
+            if getattr(self.analysis, "least", 1) > 1:
+                raise OptionError(
+                    "small counts can only stay hidden by multi-party computation: a sum opens them all",
+                    hint="secure='mpc', or leave out least",
+                )
+            if self.analysis.kind == "function":
+                raise OptionError("a joint function needs multi-party computation", hint="secure='mpc'")
+            return
+        if self.epsilon is not None:
+            raise OptionError(
+                "multi-party computation adds no noise", hint="leave out epsilon, or take masks, threshold or ckks"
+            )
+        if self.threshold != self.parties:
+            raise OptionError("in multi-party computation all holders take part", hint="leave out the threshold")
+
+    @cached_property
+    def function(self) -> dict[str, Any]:
+        """What is opened: by multi-party computation what the analysis says, else the sum."""
+        if self.secure != "mpc":
+            return dict(SUM)
+        return self.analysis.function(self.schema, self.parties * self.rows)
+
+    @property
+    def opens_sums(self) -> bool:
+        """Whether the sum is opened, rather than a function of it."""
+        return self.function == SUM
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sfumato.data.release import Release
 from sfumato.errors import ModelError
+from sfumato.federation.encrypted.records import Records
 
 __all__ = ["Circuit", "Square", "inputs_of", "to_circuit"]
 
@@ -70,6 +72,7 @@ class Circuit:
     weights, biases : of each map
     bound : the largest absolute value of an input
     classes : the label of each output, if known
+    records : how records become inputs, for our own models
 
     Examples
     --------
@@ -82,6 +85,7 @@ class Circuit:
     biases: tuple[Floats, ...]
     bound: float = 1.0
     classes: tuple[Any, ...] | None = None
+    records: Records | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.bound) and self.bound > 0):
@@ -123,9 +127,9 @@ def to_circuit(model: Any, inputs: int | Sequence[int] | None = None, *, bound: 
 
     Parameters
     ----------
-    model : estimator or torch.nn.Module
-        A fitted classifier of Sfumato with a network, a logistic regression (ours or scikit-learn's), or a module: a
-        `torch.nn.Sequential` of affine layers and `Square`.
+    model : Release, estimator or torch.nn.Module
+        A fitted classifier of Sfumato with a network, a logistic or linear regression (ours or scikit-learn's), a
+        release of one of ours, or a module: a `torch.nn.Sequential` of affine layers and `Square`.
     inputs : int or sequence of int, optional
         The shape of one sample; needed for a module alone.
     bound : float
@@ -139,6 +143,8 @@ def to_circuit(model: Any, inputs: int | Sequence[int] | None = None, *, bound: 
         ...
     sfumato.errors.ModelError: layer '1' (ReLU) cannot be evaluated under encryption (put ...Square in its place ...)
     """
+    if isinstance(model, Release):
+        model = getattr(model.artifact, "model", model)
     classes = getattr(model, "classes_", None)
     labels = None if classes is None else tuple(np.asarray(classes).tolist())
     if hasattr(model, "module_"):
@@ -147,7 +153,7 @@ def to_circuit(model: Any, inputs: int | Sequence[int] | None = None, *, bound: 
                 f"the features of '{model.architecture_.name}' cannot be evaluated under encryption",
                 hint="use 'logistic', or a network with sfumato.federation.Square",
             )
-        return _of_module(model.module_, model.inputs_, bound, labels)
+        return replace(_of_module(model.module_, model.inputs_, bound, labels), records=Records.of(model))
     if isinstance(model, nn.Module):
         if inputs is None:
             raise ModelError("the shape of one sample must be given with a module", hint="to_circuit(module, 784)")
@@ -158,7 +164,8 @@ def to_circuit(model: Any, inputs: int | Sequence[int] | None = None, *, bound: 
             from sfumato.learners.estimators.linear import from_units
 
             slopes, intercepts = from_units(model.features_, slopes, intercepts)
-        return Circuit((np.asarray(slopes, np.float64),), (np.asarray(intercepts, np.float64),), bound, labels)
+        weights, biases = (np.asarray(one, np.float64) for one in (slopes, intercepts))
+        return Circuit((weights,), (biases,), bound, labels, Records.of(model))
     raise ModelError(
         f"a {type(model).__name__} cannot be evaluated under encryption",
         hint="use a logistic regression or a network with sfumato.federation.Square",
@@ -166,14 +173,20 @@ def to_circuit(model: Any, inputs: int | Sequence[int] | None = None, *, bound: 
 
 
 def inputs_of(model: Any, records: Any) -> Floats:
-    """Return records as the numbers that a client encrypts for one of our estimators, a row per record.
+    """Return records as the numbers that a client encrypts, a row per record.
 
-    Needs the public description of the columns, never the weights.
+    Parameters
+    ----------
+    model : Question or estimator
+        The question of a server, which has the public description of the columns and no weights, or one of our models.
+    records : table, frame or array of images
     """
-    columns = model._columns(records)
-    is_network = hasattr(model, "module_")
-    found = model._inputs(columns).double().numpy() if is_network else model.features_.matrix(columns)
-    return np.asarray(found.reshape(len(found), -1), np.float64)
+    described = model.records if isinstance(getattr(model, "records", None), Records) else Records.of(model)
+    if described is None:
+        raise ModelError(
+            "how records become inputs of this model is not known", hint="encrypt rows of numbers in its own coding"
+        )
+    return described.matrix(records)
 
 
 def _of_module(module: nn.Module, shape: Sequence[int], bound: float, classes: Any) -> Circuit:

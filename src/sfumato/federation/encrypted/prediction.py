@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError, ModelError, ProtocolError
 from sfumato.federation.encrypted.circuit import Circuit
+from sfumato.federation.encrypted.records import Records
 from sfumato.federation.secure.seal import CkksParameters, from_bytes, seal, to_bytes
 from sfumato.federation.wire import Message, decode, encode
 
@@ -33,7 +34,7 @@ _MOST_FACTOR = 2**10  # larger, and the error of a score would be felt
 
 @dataclass(frozen=True)
 class Question:
-    """What a client must know of a model: its sizes, the range of its inputs and outputs, and the encryption.
+    """What a client must know of a model: its sizes, the range of its inputs and outputs, the coding, the encryption.
 
     Examples
     --------
@@ -46,6 +47,7 @@ class Question:
     bound: float
     factor: float
     parameters: CkksParameters
+    records: Records | None = None
 
     @classmethod
     def of(cls, circuit: Circuit) -> Question:
@@ -58,11 +60,13 @@ class Question:
                 f"an output of the model can be as large as {circuit.largest:.3g}, too large for encryption",
                 hint="train with weight decay, or scale the inputs to a smaller range",
             )
-        return cls(circuit.widths, circuit.bound, factor, parameters)
+        return cls(circuit.widths, circuit.bound, factor, parameters, circuit.records)
 
     def __post_init__(self) -> None:
         if self.parameters.depth != 2 * len(self.widths) - 3 or max(self.periods) > self.parameters.slots:
             raise ProtocolError("the parameters of the encryption do not fit the model")
+        if self.records is not None and self.records.width != self.widths[0]:
+            raise ProtocolError("the description of the records does not fit the model")
 
     @property
     def periods(self) -> tuple[int, ...]:
@@ -77,7 +81,14 @@ class Question:
 
     def to_dict(self) -> Message:
         """Return plain values."""
-        return {**asdict(self), "widths": list(self.widths)}
+        records = None if self.records is None else self.records.to_dict()
+        return {
+            "widths": list(self.widths),
+            "bound": self.bound,
+            "factor": self.factor,
+            "parameters": asdict(self.parameters),
+            "records": records,
+        }
 
     @classmethod
     def from_dict(cls, plain: Message) -> Question:
@@ -86,11 +97,12 @@ class Question:
             widths = tuple(int(one) for one in plain["widths"])
             given = CkksParameters(**plain["parameters"])
             bound, factor = float(plain["bound"]), float(plain["factor"])
+            records = None if plain.get("records") is None else Records.from_dict(plain["records"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError("the description of the model is damaged") from error
         if len(widths) < 2 or min(widths) < 1 or not (0 < bound < math.inf and 1 <= factor <= _MOST_FACTOR):
             raise ProtocolError("the description of the model is damaged")
-        return cls(widths, bound, factor, given)
+        return cls(widths, bound, factor, given, records)
 
 
 class Client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -64,7 +65,9 @@ def coordinate(
     parties = {name: Path(path) for name, path in _by_name("--key", public).items()}
     work, arguments = load_factory(main), _by_name("--set", given)
     with serve(folder, parties, address=address) as channel:
+        click.echo(f"the server is up at {address}; waiting for {', '.join(parties)}", err=True)
         channel.wait(wait)
+        click.echo("all are online", err=True)
         work(channel, **arguments)
 
 
@@ -89,7 +92,8 @@ def join(
             given = json.loads(arguments.read_text())
         except (OSError, ValueError) as error:
             raise FileError(f"'{arguments}' cannot be read as JSON") from error
-    take_part(name, folder, party, {**given, **_by_name("--set", more)}, server=server, authority=ca)
+    given |= _by_name("--set", more)
+    take_part(name, folder, party, given, server=server, authority=ca, progress=partial(click.echo, err=True))
 
 
 def _by_name(option: str, values: tuple[str, ...]) -> dict[str, str]:

@@ -16,6 +16,10 @@ from sfumato.federation.wire import Message, decode, encode
 __all__ = ["FlowerChannel"]
 
 _EXCHANGE = "exchange"
+_LEAST = 300.0  # seconds for any request: Flower starts a process for it, within six seconds unless the machine is busy
+_LOOK = 5.0  # how often to look whether the parties that have not answered are still online
+_GONE = 60.0  # how long a party must be offline: a node on a busy machine is late with its heartbeats
+_GRACE = 60.0  # how much longer than anybody waits Flower keeps a request
 
 
 class FlowerChannel(Channel):
@@ -61,25 +65,37 @@ class FlowerChannel(Channel):
             time.sleep(0.2)
 
     def ask(self, requests: Mapping[str, Message], *, timeout: float = 60.0) -> Replies:
-        """Send each party its own request, and wait until all have answered or the time in seconds is over."""
+        """Send each party its own request, and wait until all have answered or the time in seconds is over.
+
+        No request waits for less than five minutes, or for a party that has been offline for one.
+        """
+        timeout = max(timeout, _LEAST)
         end = time.monotonic() + timeout
         waiting: dict[str, tuple[str, str]] = {}
         for name, request in requests.items():
             number = secrets.token_hex(16)
             data = encode({_EXCHANGE: number, "request": request})
-            asked = self._order({"do": "push", "node": self._nodes[name], "seconds": max(timeout, 1.0)}, data)
+            asked = self._order({"do": "push", "node": self._nodes[name], "seconds": timeout + _GRACE}, data)
+            if asked is None and name not in self.online():
+                continue
             if asked is None:
                 raise ProtocolError(f"Flower did not take the request to party '{name}'", hint="its log has the reason")
             waiting[asked] = (name, number)
             self.received[name] += len(data)
         answers: dict[str, Message] = {}
+        seen = dict.fromkeys(requests, time.monotonic())
         while waiting and (left := end - time.monotonic()) > 0:
-            for identity, node, fault, answer in self._pull(list(waiting), min(left, 5.0)):
+            found = self._pull(list(waiting), min(left, _LOOK))
+            for identity, node, fault, answer in found:
                 if identity not in waiting:
                     continue
                 name, number = waiting.pop(identity)
                 self.sent[name] += len(answer)
                 answers[name] = self._open(name, number, node, fault, answer)
+            if waiting and not found:
+                now = time.monotonic()
+                seen.update(dict.fromkeys(self.online(), now))
+                waiting = {identity: one for identity, one in waiting.items() if now - seen[one[0]] < _GONE}
         return Replies.sorted(answers)
 
     def _open(self, name: str, number: str, node: str, fault: str | None, data: bytearray) -> Message:

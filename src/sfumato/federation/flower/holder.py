@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,16 @@ def answer(party: Party, data: bytes) -> bytes:
         return encode({"exchange": number, "reply": {"error": str(error)}})
 
 
-def join(name: str, folder: Path, factory: str, arguments: Mapping[str, Any], *, server: str, authority: Path) -> None:
+def join(
+    name: str,
+    folder: Path,
+    factory: str,
+    arguments: Mapping[str, Any],
+    *,
+    server: str,
+    authority: Path,
+    progress: Callable[[str], object] = lambda _: None,
+) -> None:
     """Take part as a data holder until this process ends.
 
     Parameters
@@ -78,6 +87,7 @@ def join(name: str, folder: Path, factory: str, arguments: Mapping[str, Any], *,
     arguments : keyword arguments of the factory
     server : HOST:PORT of the coordinator
     authority : the coordinator's ca.pem
+    progress : receives a line once the server has accepted this party
     """
     require_flower()
     folder = folder.absolute()
@@ -91,6 +101,7 @@ def join(name: str, folder: Path, factory: str, arguments: Mapping[str, Any], *,
             listening.settimeout(0.5)
             node = _Node(name, folder, home, server, authority.absolute(), path)
             node.connect()
+            progress(f"party '{name}' takes part in the federation of {server}; stop it with Ctrl-C")
             while True:
                 with contextlib.suppress(TimeoutError):
                     _answer_one(listening, party)

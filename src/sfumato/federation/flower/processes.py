@@ -121,7 +121,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def control(
-    commands: Sequence[Sequence[str]], home: Path, secret: str, *, timeout: float = 120.0
+    commands: Sequence[Sequence[str]], home: Path, secret: str, *, timeout: float = 300.0
 ) -> list[Mapping[str, object]]:
     """Run commands of Flower's `flwr` one after another in one process, and return what each reports as JSON.
 

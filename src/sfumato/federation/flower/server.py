@@ -36,7 +36,7 @@ __all__ = ["coordinate"]
 
 @contextlib.contextmanager
 def coordinate(
-    folder: Path, parties: Mapping[str, Path], *, address: str, listen: str | None = None, seconds: float = 120.0
+    folder: Path, parties: Mapping[str, Path], *, address: str, listen: str | None = None, seconds: float = 300.0
 ) -> Iterator[FlowerChannel]:
     """Start the server for these data holders, and yield a channel to them; whatever was started ends with the block.
 

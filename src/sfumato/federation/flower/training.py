@@ -7,6 +7,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sfumato.data.release import Release
 from sfumato.errors import FileError, InputError, ProtocolError
 from sfumato.federation.channel import Channel, Party, Replies
 from sfumato.federation.coding import Coding
-from sfumato.federation.federate import plan_of
+from sfumato.federation.federate import open_ledger, plan_of
 from sfumato.federation.flower.deployment import Deployment, Holder, deploy
 from sfumato.federation.flower.keys import make_identity, read_identity, split_address
 from sfumato.federation.holder import TrainingHolder
@@ -28,12 +29,14 @@ from sfumato.federation.holdings import Holdings, check_name, holdings_of, read_
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.released import federated_release, write_round
 from sfumato.federation.rounds import Round
+from sfumato.federation.secure.connect import handlers_of, sum_of
 from sfumato.federation.secure.masks import Roster
-from sfumato.federation.secure.sum import MaskedSum, PlainSum, SecureSum
-from sfumato.federation.simulation import Federated, check_secure, party_of, train_over
+from sfumato.federation.secure.sum import PlainSum, SecureSum, plain_handlers
+from sfumato.federation.simulation import Federated, check_secure, require_library, train_over
 from sfumato.federation.wire import Message
 
 __all__ = [
+    "Agreed",
     "agreement",
     "make_party",
     "planned",
@@ -46,8 +49,7 @@ __all__ = [
 
 _MAIN = "sfumato.cli.commands.federate:coordinate"
 _FACTORY = "sfumato.federation.flower.training:make_party"
-_SAMPLES, _RECORD = "samples.npz", "record"
-_STEP = 180.0  # seconds for a step in which nobody trains; Flower takes about six
+_SAMPLES, _RECORD, _LEDGER = "samples.npz", "record", "ledger"
 
 
 def agreement(plan: FederationPlan, coding: Coding, secure: str, keys: Mapping[str, bytes]) -> dict[str, Any]:
@@ -77,7 +79,7 @@ def planned(data: Any, names: Sequence[str], *, secure: str = "masks", **options
     ----------
     data : a table with the same schema as those of the holders, or a built-in data set; its records are not used
     names : the holders
-    secure : masks or none
+    secure : masks, threshold, ckks or none
     **options : options of `federate`
     """
     own = {name: options.pop(name) for name in ("target", "schema", "classes", "samples") if name in options}
@@ -148,20 +150,55 @@ def training_commands(names: Sequence[str], *, address: str, plan: str, output: 
     return "\n".join(lines)
 
 
-def read_agreement(given: Mapping[str, Any] | str | Path) -> tuple[FederationPlan, Coding, Roster | None, list[str]]:
-    """Return the plan, the coding, the roster of a sum by masks, and the names of the holders."""
+@dataclass(frozen=True)
+class Agreed:
+    """What all parties have agreed on.
+
+    Attributes
+    ----------
+    plan, coding : the training, and how records become samples
+    secure : how updates are added up
+    run : the name of the run
+    names : the holders
+    roster : their keys and the name of the run; None for sums in clear
+    """
+
+    plan: FederationPlan
+    coding: Coding
+    secure: str
+    run: bytes
+    names: tuple[str, ...]
+    roster: Roster | None
+
+    def sum(self) -> SecureSum:
+        """Return the coordinator's half of the sums."""
+        return PlainSum(self.plan.threshold) if self.roster is None else sum_of(self.secure, self.roster)
+
+    def party(self, holder: TrainingHolder, folder: Path) -> Party:
+        """Return a holder as a party, with the identity in its folder."""
+        if self.roster is None:
+            handlers = plain_handlers(holder.contribute)
+        else:
+            handlers = handlers_of(self.secure, self.roster, holder.name, read_identity(folder), holder.contribute)
+        return Party(holder.name, {**handlers, "train/describe": holder.describe})
+
+
+def read_agreement(given: Mapping[str, Any] | str | Path) -> Agreed:
+    """Read what all parties have agreed on, from the file or from its plain values."""
     try:
         plain = json.loads(Path(given).read_text()) if isinstance(given, str | Path) else given
         plan, coding = FederationPlan.from_dict(plain["plan"]), Coding.from_dict(plain["coding"])
         keys = {str(name): bytes.fromhex(key) for name, key in plain["keys"].items()}
-        roster = Roster(bytes.fromhex(plain["run"]), keys, plan.threshold) if plain["secure"] == "masks" else None
+        secure, run = str(plain["secure"]), bytes.fromhex(plain["run"])
+        roster = None if secure == "none" else Roster(run, keys, plan.threshold)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
         raise FileError("the agreement of the federation is missing or damaged", hint="federation.json") from error
     if plan.coding != coding.digest:
         raise InputError("the agreement of the federation has another schema than its plan")
-    return plan, coding, roster, list(keys)
+    check_secure(plan, secure, len(keys))
+    return Agreed(plan, coding, secure, run, tuple(keys), roster)
 
 
 def make_party(
@@ -180,19 +217,29 @@ def make_party(
     folder : private to it: its keys, and the record of what it has sent
     federation : what all have agreed on, or the file with it
     data : its table, or an .npz file of images; without it, samples in its folder that are coded already
-    ledger : its ledger, charged before noise is used
+    ledger : its ledger, charged before noise is used. Given ``data``, it is by default the one that was granted for
+        these records or, at client level or if there is none, the file ``ledger`` in the folder, which is created with
+        the budget of the plan.
     """
-    plan, coding, roster, names = read_agreement(federation)
-    if name not in names:
+    agreed = read_agreement(federation)
+    plan, coding = agreed.plan, agreed.coding
+    if name not in agreed.names:
         raise InputError(f"party '{name}' is not in the agreement of the federation")
+    require_library(agreed.secure)
     if data is None:
         with np.load(folder / _SAMPLES, allow_pickle=False) as file:
             inputs, targets = file["inputs"], file["targets"]
+        book, record = None if ledger is None else Ledger(ledger), folder / _RECORD
     else:
-        inputs, targets = read_holder(Path(data), coding)
-    book = None if ledger is None else Ledger(ledger)
-    holder = TrainingHolder(name, plan, inputs, targets, parties=len(names), ledger=book, record=folder / _RECORD)
-    return party_of(holder, roster, read_identity(folder))
+        (inputs, targets), records = read_holder(Path(data), coding)
+        path, record = (
+            folder / _LEDGER if ledger is None else Path(ledger),
+            folder / f"{_RECORD}-{agreed.run.hex()[:16]}",
+        )
+        book = open_ledger(plan, records, path, search=ledger is None) if plan.level != "none" else None
+    parties = len(agreed.names)
+    holder = TrainingHolder(name, plan, inputs, targets, parties=parties, ledger=book, record=record)
+    return agreed.party(holder, folder)
 
 
 def train_with_processes(
@@ -221,7 +268,7 @@ def train_with_processes(
     holders = {name: Holder(_FACTORY, {"federation": agreed, "ledger": books.get(name)}) for name in holdings.parts}
     try:
         with deploy(holders, place, progress=say, seconds=300.0) as deployment:
-            return train_over(Watched(deployment), _sum(read_agreement(agreed)[2], plan), plan, **options)
+            return train_over(Watched(deployment), read_agreement(agreed).sum(), plan, **options)
     finally:
         for name in holdings.parts:
             (place / name / _SAMPLES).unlink(missing_ok=True)
@@ -261,7 +308,7 @@ class Watched(Channel):
                 self.deployment.start(name)
         self.gone = {name for name in self.gone if not self._joined(name)}
         there = {name: one for name, one in requests.items() if name not in self.gone}
-        replies = self.channel.ask(there, timeout=max(timeout, _STEP))
+        replies = self.channel.ask(there, timeout=timeout)
         away = dict.fromkeys(requests.keys() - there.keys(), "its process had ended and is not back yet")
         return Replies(replies.arrived, {**replies.refused, **away})
 
@@ -286,21 +333,18 @@ def train_with_hosts(
     progress : called after every round
     """
     began = time.monotonic()
-    plan, coding, roster, names = read_agreement(federation)
-    if {*channel.names} != {*names}:
+    agreed = read_agreement(federation)
+    plan, coding = agreed.plan, agreed.coding
+    require_library(agreed.secure)
+    if {*channel.names} != {*agreed.names}:
         raise ProtocolError("the registered parties are not those of the agreement")
     work.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def keep(number: int, weights: NDArray[np.float32]) -> None:
         write_round(work / "rounds", number, weights, plan)
 
-    found = train_over(channel, _sum(roster, plan), plan, checkpoint=work / "checkpoint", progress=progress, keep=keep)
+    found = train_over(channel, agreed.sum(), plan, checkpoint=work / "checkpoint", progress=progress, keep=keep)
     holdings = Holdings("the holders' own", coding, {}, None, coding.schema)
     asked = {"model": plan.model, "epsilon": "none" if plan.epsilon is None else plan.epsilon}
     recipe = Recipe("federate", asked, coding.schema)
-    secure = "none" if roster is None else "masks"
-    return federated_release(found, holdings, recipe, secure=secure, seconds=time.monotonic() - began)
-
-
-def _sum(roster: Roster | None, plan: FederationPlan) -> SecureSum:
-    return PlainSum(plan.threshold) if roster is None else MaskedSum(roster)
+    return federated_release(found, holdings, recipe, secure=agreed.secure, seconds=time.monotonic() - began)

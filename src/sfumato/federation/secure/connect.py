@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -12,13 +13,14 @@ from sfumato.federation.channel import Handler
 from sfumato.federation.secure.ckks_sum import CkksSum, ckks_handlers
 from sfumato.federation.secure.lanes import check_size
 from sfumato.federation.secure.masks import Roster
+from sfumato.federation.secure.mpc import MOST_NUMBERS, SUM, MpcSum, check_parties, mpc_handlers
 from sfumato.federation.secure.sum import Contribute, MaskedSum, PlainSum, SecureSum, masked_handlers, plain_handlers
 from sfumato.federation.secure.threshold_sum import ThresholdSum, threshold_handlers
 
 __all__ = ["SECURE", "check_sum", "connect", "handlers_of", "sum_of"]
 
-SECURE = ("none", "masks", "threshold", "ckks")
-"""Sums in clear; by masks; by threshold encryption; by CKKS with one key holder."""
+SECURE = ("none", "masks", "threshold", "ckks", "mpc")
+"""Sums in clear; by masks; by threshold encryption; by CKKS with one key holder; by multi-party computation."""
 
 
 _ENCRYPTED = {"threshold": "threshold encryption", "ckks": "CKKS"}
@@ -35,10 +37,23 @@ def check_sum(secure: str, *, parties: int, words: int, bits: int = 32) -> None:
         raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
     if secure in _ENCRYPTED:
         check_size(_ENCRYPTED[secure], parties, words, bits)
+    if secure == "mpc":
+        check_parties(parties)
+        if words > MOST_NUMBERS:
+            raise OptionError(
+                f"multi-party computation takes at most {MOST_NUMBERS:,} numbers of each party, got {words:,}",
+                hint="use masks or threshold encryption",
+            )
 
 
-def sum_of(secure: str, roster: Roster) -> SecureSum:
+def sum_of(secure: str, roster: Roster, function: Mapping[str, Any] = SUM) -> SecureSum:
     """Return the coordinator's half.
+
+    Parameters
+    ----------
+    secure : "none", "masks", "threshold", "ckks" or "mpc"
+    roster : the parties
+    function : what is opened of the vectors, for "mpc" alone
 
     Examples
     --------
@@ -54,11 +69,18 @@ def sum_of(secure: str, roster: Roster) -> SecureSum:
         return ThresholdSum(roster)
     if secure == "ckks":
         return CkksSum(roster)
+    if secure == "mpc":
+        return MpcSum(roster, function)
     raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
 
 
 def handlers_of(
-    secure: str, roster: Roster, name: str, identity: Ed25519PrivateKey, contribute: Contribute
+    secure: str,
+    roster: Roster,
+    name: str,
+    identity: Ed25519PrivateKey,
+    contribute: Contribute,
+    function: Mapping[str, Any] = SUM,
 ) -> dict[str, Handler]:
     """Return a party's half, around the function that makes its vector."""
     if secure == "none":
@@ -69,19 +91,22 @@ def handlers_of(
         return threshold_handlers(roster, name, identity, contribute)
     if secure == "ckks":
         return ckks_handlers(roster, name, identity, contribute)
+    if secure == "mpc":
+        return mpc_handlers(roster, name, identity, contribute, function)
     raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
 
 
 def connect(
-    secure: str, contribute: Mapping[str, Contribute], *, threshold: int
+    secure: str, contribute: Mapping[str, Contribute], *, threshold: int, function: Mapping[str, Any] = SUM
 ) -> tuple[dict[str, dict[str, Handler]], SecureSum]:
     """Return the handlers of each party, and the sum, for parties in one process; keys and the run are fresh.
 
     Parameters
     ----------
-    secure : "none", "masks", "threshold" or "ckks"
+    secure : "none", "masks", "threshold", "ckks" or "mpc"
     contribute : what makes the vector of each party, by name
     threshold : how many parties must take part
+    function : what is opened of the vectors, for "mpc" alone
 
     Examples
     --------
@@ -99,5 +124,5 @@ def connect(
     keys = {name: Ed25519PrivateKey.generate() for name in contribute}
     public = {name: one.public_key().public_bytes_raw() for name, one in keys.items()}
     roster = Roster(secrets.token_bytes(32), public, threshold)
-    handlers = {name: handlers_of(secure, roster, name, keys[name], one) for name, one in contribute.items()}
-    return handlers, sum_of(secure, roster)
+    handlers = {name: handlers_of(secure, roster, name, keys[name], one, function) for name, one in contribute.items()}
+    return handlers, sum_of(secure, roster, function)

@@ -9,99 +9,37 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from sfumato.errors import MissingExtra, ProtocolError
+from sfumato.federation.secure.process import Process
 
 __all__ = ["OpenFhe", "openfhe"]
 
 VARIABLE = "SFUMATO_OPENFHE_PYTHON"
 _WORKER = Path(__file__).with_name("openfhe_worker.py")
-_MOST_HEADER, _MOST_BYTES = 1 << 20, 4 << 30
 _INSTALL = (
     f"python3.10 -m venv ~/openfhe && ~/openfhe/bin/pip install openfhe && export {VARIABLE}=~/openfhe/bin/python"
 )
 
 
-class OpenFhe:
+class OpenFhe(Process):
     """A running process; see `sfumato.federation.secure.openfhe_worker` for what it answers."""
 
     def __init__(self, interpreter: str) -> None:
-        keep = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "SYSTEMROOT")
-        environment = {name: os.environ[name] for name in keep if name in os.environ}
-        environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
-        self._process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
-            [interpreter, "-I", "-B", str(_WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-        )
-        self._lock = threading.Lock()
-        self.pid = os.getpid()
-
-    def __repr__(self) -> str:
-        return f"OpenFhe(process {self._process.pid})"
-
-    @property
-    def process(self) -> int:
-        """The number of the process."""
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs, and was started by this process."""
-        return self.pid == os.getpid() and self._process.poll() is None
+        super().__init__(interpreter, _WORKER, "OpenFHE")
 
     def ask(self, op: str, parts: Sequence[bytes] = (), **more: int | bool) -> list[bytes]:
         """Return the parts of the reply; a `ProtocolError` if OpenFHE refuses what it got, or crashes on it."""
-        header = json.dumps({"op": op, "parts": [len(one) for one in parts], **more}).encode()
-        with self._lock:
-            try:
-                stdin, stdout = self._process.stdin, self._process.stdout
-                assert stdin is not None
-                assert stdout is not None
-                stdin.write(len(header).to_bytes(8))
-                stdin.write(header)
-                for one in parts:
-                    stdin.write(one)
-                stdin.flush()
-                reply = json.loads(self._read(min(int.from_bytes(self._read(8)), _MOST_HEADER)))
-                lengths = [int(one) for one in reply["parts"]]
-                if sum(lengths) > _MOST_BYTES:
-                    raise ValueError("length")
-                found = [self._read(one) for one in lengths]
-            except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-                self.close()
-                raise ProtocolError("OpenFHE ended while it worked", hint="a message may be damaged") from error
+        reply, found = self.exchange({"op": op, **more}, parts)
         if "error" in reply:
             raise ProtocolError("OpenFHE refuses a key or ciphertext: it is damaged, or of other parameters")
         return found
-
-    def _read(self, size: int) -> bytes:
-        assert self._process.stdout is not None
-        found = self._process.stdout.read(size)
-        if len(found) < size:
-            raise EOFError
-        return found
-
-    def close(self) -> None:
-        """End the process, unless it is that of the process that this one was forked from."""
-        if self.pid != os.getpid():
-            return
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                assert pipe is not None
-                pipe.close()
-        self._process.kill()
-        self._process.wait()
 
 
 _running: list[OpenFhe] = []

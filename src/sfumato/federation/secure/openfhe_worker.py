@@ -1,27 +1,15 @@
 """Threshold encryption in a process of its own, run by any interpreter that imports OpenFHE (Python 3.10 does).
 
-This file needs nothing but OpenFHE and the standard library. It keeps no state between requests but the parameters, so
-one process serves any number of parties. A request and a reply are a header and parts:
-
-    length of the header (8 bytes) | header: JSON with the lengths of the parts | the parts, one after another
-
-The process ends when its input ends, or when its parent is gone.
+This file needs nothing but OpenFHE and the standard library; `sfumato.federation.secure.serve` runs it. It keeps no
+state between requests but the parameters, so one process serves any number of parties.
 """
 
 from __future__ import annotations
 
 import array
 import importlib
-import json
-import os
-import sys
-import threading
-import time
-from typing import Any, BinaryIO
+from typing import Any
 
-_MOST_HEADER = 1 << 20
-_MOST_BYTES = 4 << 30
-_MOST_MEMORY = 16 << 30
 _RING = 16384
 _TAG = "sfumato"
 
@@ -93,81 +81,33 @@ class Encryption:
         return self.library.DeserializeCiphertextString(data, self.library.BINARY)
 
 
-def _answer(library: Any, known: dict[tuple[int, int], Encryption], header: Any, parts: list[bytes]) -> list[bytes]:
-    op = header["op"]
-    if op == "hello":
-        return []
-    key = (int(header["parties"]), int(header["modulus"]))
-    if key not in known:
-        known[key] = Encryption(library, *key)
-    engine = known[key]
-    if op == "template":
-        return engine.template()
-    if op == "share":
-        return engine.share(parts[0])
-    if op == "encrypt":
-        return engine.encrypt(parts[0], parts[1])
-    if op == "open":
-        return engine.open(parts[0], bool(header["lead"]), parts[1:])
-    if op == "fuse":
-        return engine.fuse(parts)
-    raise ValueError("op")
+class Answer:
+    """Answers the requests of `sfumato.federation.secure.openfhe`."""
 
+    def __init__(self) -> None:
+        self.library = importlib.import_module("openfhe")
+        self.known: dict[tuple[int, int], Encryption] = {}
 
-def _read(source: BinaryIO, size: int) -> bytes:
-    found = source.read(size)
-    if len(found) < size:
-        raise EOFError
-    return found
+    def __call__(self, header: Any, parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        """Return the parts of the reply."""
+        return {}, self._answer(header, parts)
 
-
-def _orphaned(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
-def main() -> None:
-    """Answer requests until the input ends."""
-    threading.Thread(target=_orphaned, args=(os.getppid(),), daemon=True).start()
-    try:
-        import resource
-
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        most = _MOST_MEMORY if hard == resource.RLIM_INFINITY else min(_MOST_MEMORY, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    except (ImportError, ValueError, OSError):
-        pass
-    # What native code prints must not end up between the replies.
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    library = importlib.import_module("openfhe")
-    known: dict[tuple[int, int], Encryption] = {}
-    source = sys.stdin.buffer
-    while True:
-        try:
-            size = int.from_bytes(_read(source, 8), "big")
-            if size > _MOST_HEADER:
-                return
-            header = json.loads(_read(source, size))
-            lengths = [int(one) for one in header["parts"]]
-            if min(lengths, default=0) < 0 or sum(lengths) > _MOST_BYTES:
-                return
-            parts = [_read(source, one) for one in lengths]
-        except EOFError:
-            return
-        try:
-            found = _answer(library, known, header, parts)
-            reply: dict[str, Any] = {"parts": [len(one) for one in found]}
-        except Exception as error:  # noqa: BLE001 - its text may quote data
-            found, reply = [], {"error": type(error).__name__, "parts": []}
-        head = json.dumps(reply).encode()
-        replies.write(len(head).to_bytes(8, "big") + head)
-        for one in found:
-            replies.write(one)
-        replies.flush()
-
-
-if __name__ == "__main__":
-    main()
+    def _answer(self, header: Any, parts: list[bytes]) -> list[bytes]:
+        op = header["op"]
+        if op == "hello":
+            return []
+        key = (int(header["parties"]), int(header["modulus"]))
+        if key not in self.known:
+            self.known[key] = Encryption(self.library, *key)
+        engine = self.known[key]
+        if op == "template":
+            return engine.template()
+        if op == "share":
+            return engine.share(parts[0])
+        if op == "encrypt":
+            return engine.encrypt(parts[0], parts[1])
+        if op == "open":
+            return engine.open(parts[0], bool(header["lead"]), parts[1:])
+        if op == "fuse":
+            return engine.fuse(parts)
+        raise ValueError("op")

@@ -23,6 +23,12 @@ __all__ = ["page_of", "page_of_all"]
 
 _ROUND = Axis("round", whole=True)
 _SHARES = Axis(text=share, tick=lambda value: f"{100 * value:.4g}%")
+_SUMS = {
+    "masks": "by masks: the coordinator saw sums only",
+    "threshold": "by threshold encryption: the coordinator saw sums only, which every holder helped to open",
+    "ckks": "encrypted by CKKS: the coordinator and the holder with the key saw sums only",
+    "none": "in clear: the coordinator saw every update",
+}
 _MOST_HOLDERS = 30  # drawn one by one
 _SETTINGS = (
     "rounds",
@@ -33,6 +39,8 @@ _SETTINGS = (
     "learning_rate",
     "proximal",
     "momentum",
+    "decay",
+    "augment",
     "clip",
     "spare",
     "seed",
@@ -57,8 +65,8 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
             how=[
                 ("model", release.method),
                 ("trained on", release.provenance.name or "data without a name"),
-                ("sums", "by masks: the coordinator saw sums only" if stated["secure"] == "masks" else "in clear"),
-                *((one.replace("_", " "), words(plan[one])) for one in _SETTINGS),
+                ("sums", _SUMS.get(stated["secure"], words(stated["secure"]))),
+                *((one.replace("_", " "), words(plan[one])) for one in _SETTINGS if one in plan),
             ],
         ),
         None,
