@@ -7,6 +7,7 @@ of `synthesize`: it learns, and draws as many rows as the student gets.
 
     python synthesizers.py adult --epsilon 1 3                       test rows, 5 runs with noise of their own
     python synthesizers.py adult loans --folds 5                     cross-validation on training rows only
+    python synthesizers.py adult loans --folds 5 --runs 2            its first two folds
     python synthesizers.py adult --score FILE                        anyone's synthetic rows, as Parquet or CSV
     python synthesizers.py --print                                   the table of all runs that are kept
 
@@ -164,8 +165,9 @@ def student(task: Task, rows: pl.DataFrame) -> dict[str, float]:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
 
-    # Independent columns have missing labels too.
-    model = HistGradientBoostingClassifier(random_state=0).fit(*task.numbers(rows.drop_nulls(task.target)))
+    # Independent columns have missing labels too, and scikit-learn's early stopping needs two rows of a class.
+    rows = rows.drop_nulls(task.target).filter(pl.len().over(task.target) > 1)
+    model = HistGradientBoostingClassifier(random_state=0).fit(*task.numbers(rows))
     test, truth = task.numbers(task.test)
     chances = np.zeros((len(test), len(task.schema[task.target].domain or ())))
     chances[:, model.classes_] = model.predict_proba(test)
@@ -252,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", default=["tree"], choices=["real", *METHODS])
     parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--folds", type=int, default=0, help="cross-validation on training rows")
+    parser.add_argument("--folds", type=int, default=0, help="cross-validation on training rows, at most RUNS folds")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--score", type=Path, help="a file of synthetic rows")
     parser.add_argument("--print", action="store_true", dest="shown", help="print what is kept, run nothing")
@@ -267,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in given.tables
         for method in given.methods
         for epsilon in (given.epsilon[:1] if method == "real" else given.epsilon)
-        for at in range(given.folds or (1 if method == "real" else given.runs))
+        for at in range(min(given.runs, given.folds) if given.folds else 1 if method == "real" else given.runs)
     ]
     kept = KEPT.read_text().splitlines() if KEPT.exists() else []
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:

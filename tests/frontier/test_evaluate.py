@@ -158,6 +158,23 @@ def test_values_that_the_original_lacks_are_compared_too() -> None:
     assert found.distances.by_pair["age", "city"] == 1
 
 
+def test_real_values_outside_of_what_is_declared_are_compared_as_they_are() -> None:
+    # A synthesizer clips them to the bounds, or takes them for missing; the owner wants to see what that costs.
+    declared = [sf.Column(name="age", bounds=(30, 60)), sf.Column(name="city", domain=("Bonn", "Oslo"))]
+    ours, made = people(300, 0), people(300, 1).filter(pl.col("age").is_between(30, 60), pl.col("city") != "Rome")
+    plain = sf.evaluate(ours, made, target="ill", attacks=[])
+    found = sf.evaluate(sf.Table(ours, sf.Schema(declared)), made, target="ill", attacks=[])
+    assert found.distances == plain.distances
+    assert found.distances.binned["city"] > 0.3  # a third of the real rows are from Rome
+
+
+def test_an_empty_column_of_a_text_file_is_compared_as_what_it_is() -> None:
+    ours = people(100, 0).with_columns(paid=pl.lit(None, dtype=pl.String))
+    paid = sf.Column(name="paid", kind="number")
+    found = sf.evaluate(sf.Table(ours, sf.Schema([paid])), ours.with_columns(paid=pl.lit(1.5)), attacks=[])
+    assert found.distances.binned["paid"] == 1
+
+
 def test_a_column_with_too_many_categories_is_left_out() -> None:
     name = pl.Series("name", [f"person {one}" for one in range(1500)])
     found = sf.evaluate(people(1500, 0).with_columns(name), people(1500, 1).with_columns(name), attacks=[])

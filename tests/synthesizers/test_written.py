@@ -100,3 +100,16 @@ def test_categories_that_begin_like_a_formula_are_escaped_and_verify(tmp_path: P
     (tmp_path / "out" / "table.csv").write_text(text.replace("'=1+1", "'=1+2"))
     bind(tmp_path / "out", "table.csv")
     assert failed(tmp_path / "out") == ["every drawn row lies in the domain of its columns"]
+
+
+@pytest.mark.parametrize("kind", ["number", "date"])
+def test_a_column_of_a_text_file_without_a_value_is_released_and_compared(kind: Any, tmp_path: Path) -> None:
+    (tmp_path / "visits.csv").write_text("ward,paid\n" + "north,\nsouth,\n" * 300)
+    schema = sf.Schema([sf.Column(name="ward", domain=("north", "south")), sf.Column(name="paid", kind=kind)])
+    table = sf.Table.of(tmp_path / "visits.csv", schema=schema)
+    # Next to no noise, so that no value is made up.
+    release = sf.synthesize(table, 500, method="independent", rows=50, delta=1e-4, ledger=False)
+    assert release.table.to_polars()["paid"].null_count() == 50
+    sf.save(release, tmp_path / "out")
+    assert failed(tmp_path / "out") == []
+    assert sf.evaluate(table, sf.load(tmp_path / "out"), attacks=[]).distances.binned["paid"] == 0

@@ -35,6 +35,8 @@ _TIMES = (
 )
 _DAY_OF_MOMENT = f"{_DATE}([ T]({'|'.join(_TIMES)}))?$"
 _STORED_MOMENT = f"{_DATE}([ T][0-9][0-9]:[0-9][0-9]{_SECONDS})?$"
+_STORED_TIME = f"^[0-9][0-9]:[0-9][0-9]{_SECONDS}$"
+_CLOCKS = (pl.Datetime, pl.Time)
 _EPSILON = sys.float_info.epsilon
 _UNIONS = 400  # SQLite allows 500
 _MICROS = 24 * 60 * 60 * 10**6
@@ -89,7 +91,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def micros(self, column: str, dtype: pl.DataType) -> str:
-        """Return the microseconds since 1970 of a column of moments."""
+        """Return the microseconds since 1970 of a column of moments, or since midnight of one of times."""
 
 
 def number_of(columns: int, weight: Coded | None) -> str:
@@ -134,18 +136,18 @@ class _Way:
         if self._is_text:
             return sql.exact(source)
         if isinstance(rule, Places):
-            way = sql.days if dtype == pl.Date else sql.micros if dtype == pl.Datetime else sql.plain
+            way = sql.days if dtype == pl.Date else sql.micros if dtype in _CLOCKS else sql.plain
             return way(source, dtype)
         if dtype == pl.Date or (dtype == pl.Datetime and rule.unit is not Unit.SECOND):
             return sql.days(source, dtype)
-        return (sql.micros if dtype == pl.Datetime else sql.shown)(source, dtype)
+        return (sql.micros if dtype in _CLOCKS else sql.shown)(source, dtype)
 
     def number(self, value: str) -> str:
         """Return the number of a value, in the unit of the rule."""
         sql, rule = self._sql, self._rule
         if isinstance(rule, Places):
             return value
-        if self._dtype == pl.Datetime and rule.unit is Unit.SECOND:
+        if self._dtype in _CLOCKS and rule.unit is Unit.SECOND:
             return f"{value} / {sql.number(1e6)}"
         if not self._is_text:
             return value
@@ -286,8 +288,9 @@ class DuckDBDialect(Dialect):
         return f"CASE WHEN isfinite({column}) THEN {day} - DATE '1970-01-01' END"
 
     def micros(self, column: str, dtype: pl.DataType) -> str:
-        """Return the microseconds of a column of moments."""
-        return f"CASE WHEN isfinite({column}) THEN epoch_us({column}) END"
+        """Return the microseconds of a column of moments or times."""
+        found = f"epoch_us({column})"
+        return found if dtype == pl.Time else f"CASE WHEN isfinite({column}) THEN {found} END"
 
 
 class SqlDialect(Dialect):
@@ -366,13 +369,17 @@ class SqliteDialect(SqlDialect):
         return f"CASE WHEN {self._is_moment(column)} THEN {self.day_of(column)} END"
 
     def micros(self, column: str, dtype: pl.DataType) -> str:
-        """Return the microseconds of a column of moments."""
+        """Return the microseconds of a column of moments or times."""
+        start = 1 if dtype == pl.Time else 12
 
-        def part(start: int, length: int, unit: int) -> str:
-            return f"CAST(substr({column}, {start}, {length}) AS INTEGER) * {unit}"
+        def part(at: int, unit: int) -> str:
+            return f"CAST(substr({column}, {start + at}, 2) AS INTEGER) * {unit}"
 
-        time = f"({part(12, 2, 3600)} + {part(15, 2, 60)} + {part(18, 2, 1)}) * 1000000"
-        fraction = f"CAST(substr(substr({column}, 21) || '000000', 1, 6) AS INTEGER)"
+        time = f"({part(0, 3600)} + {part(3, 60)} + {part(6, 1)}) * 1000000"
+        fraction = f"CAST(substr(substr({column}, {start + 9}) || '000000', 1, 6) AS INTEGER)"
+        if dtype == pl.Time:
+            is_time = f"typeof({column}) = 'text' AND {self.matches(column, _STORED_TIME)}"
+            return f"CASE WHEN {is_time} THEN {time} + {fraction} END"
         return f"CASE WHEN {self._is_moment(column)} THEN {self.day_of(column)} * {_MICROS} + {time} + {fraction} END"
 
     def _is_moment(self, column: str) -> str:
@@ -431,5 +438,6 @@ class PostgresDialect(SqlDialect):
         return f"CASE WHEN isfinite({column}) THEN {day} - DATE '1970-01-01' END"
 
     def micros(self, column: str, dtype: pl.DataType) -> str:
-        """Return the microseconds of a column of moments."""
-        return f"CASE WHEN isfinite({column}) THEN CAST(extract(epoch FROM {column}) * 1000000 AS bigint) END"
+        """Return the microseconds of a column of moments or times."""
+        found = f"CAST(extract(epoch FROM {column}) * 1000000 AS bigint)"
+        return found if dtype == pl.Time else f"CASE WHEN isfinite({column}) THEN {found} END"

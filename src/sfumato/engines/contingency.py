@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from enum import StrEnum
 from typing import ClassVar
 
@@ -55,7 +55,7 @@ class Unit(StrEnum):
     DAY = "day"
     """The day since 1970 of a date, a moment (in UTC), or a text that shows one of them."""
     SECOND = "second"
-    """The seconds since 1970 of a moment (in UTC)."""
+    """The seconds since 1970 of a moment (in UTC), or since midnight of a time of day."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,8 @@ class CodeCounter(Engine):
 
 
 def is_countable(dtype: pl.DataType) -> bool:
-    """Return whether values of a type become codes where they are: numbers, texts, truth values, dates and moments."""
-    plain = dtype.is_numeric() or dtype in (pl.Boolean, pl.Date, pl.Datetime)
+    """Return whether values of a type become codes where they are: numbers, texts, truth values, dates and times."""
+    plain = dtype.is_numeric() or dtype in (pl.Boolean, pl.Date, pl.Datetime, pl.Time)
     return plain or isinstance(dtype, TEXTS)
 
 
@@ -219,15 +219,15 @@ def refuse_type(name: str, dtype: pl.DataType) -> ColumnError:
     """Return the error for a column of another type."""
     kind = "no declared type" if isinstance(dtype, pl.Unknown | pl.Object) else f"the type {dtype}"
     return ColumnError(
-        f"column '{name}' has {kind}, and only numbers, texts, truth values and dates can be counted where they are",
-        hint="cast it in a view (a time or a duration to its seconds), leave it out, or export the table to Parquet",
+        f"column '{name}' has {kind}, and only numbers, texts, truth values, dates and times can be counted there",
+        hint="cast it in a view (a duration to its seconds), leave it out, or export the table to Parquet",
     )
 
 
 def place_in_type(text: str, dtype: pl.DataType) -> float | int | None:
     """Return the number that stands for a category in a column that does not hold texts; None if there is none.
 
-    A truth value is 0 or 1, a date its day, a moment its microseconds since 1970.
+    A truth value is 0 or 1, a date its day, a moment its microseconds since 1970, a time those since midnight.
 
     Examples
     --------
@@ -244,6 +244,9 @@ def place_in_type(text: str, dtype: pl.DataType) -> float | int | None:
         if dtype == pl.Date:
             day = date.fromisoformat(text)
             return day.toordinal() - _EPOCH if str(day) == text else None
+        if dtype == pl.Time:
+            clock = pl.Series([time.fromisoformat(text)])
+            return int(clock.to_physical()[0]) // 1000 if str(clock[0]) == text else None
         moment = pl.Series([datetime.fromisoformat(text)], dtype=pl.Datetime("us", "UTC") if has_zone(dtype) else None)
     except (ValueError, TypeError, pl.exceptions.PolarsError):
         return None

@@ -439,7 +439,8 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
         original = original.sample(_COMPARED, release.table.schema.names)
     try:
         found = sf.evaluate(original, release.table, models=(), attacks=(), queries=200)
-    except sf.SfumatoError:  # no column can be compared; the rows are paid for, and there they are
+    except sf.SfumatoError as error:  # the rows are paid for, and there they are
+        echo(f"The rows cannot be compared with the original: {printable(error.message)}", err=True)
         return {}, None
     distances = found.distances
     means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}

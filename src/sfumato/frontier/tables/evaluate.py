@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import polars as pl
@@ -16,15 +16,17 @@ import polars as pl
 from sfumato._repr import Discreet
 from sfumato.attacks.attack import attack, release_of
 from sfumato.attacks.report import AttackReport
+from sfumato.data.coding import Domain
 from sfumato.data.images import Images
-from sfumato.data.schema import Schema
+from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.data.validate import whole
-from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, did_you_mean
 from sfumato.measures.loss.generalised import Pairing, pair
 from sfumato.measures.loss.marginals import Distances, distances_of
 from sfumato.measures.loss.propensity import Propensity, propensity_of
 from sfumato.measures.loss.transfer import ModelTransfer, model_transfer
+from sfumato.measures.loss.universe import universe
 from sfumato.measures.loss.utility import MODELS, QueryError, affordable, query_error_of
 
 if TYPE_CHECKING:
@@ -229,6 +231,8 @@ def evaluate(
     made = _sorted("release", theirs, names)
     held = None if test is None else _sorted("test", Table.of(test), names)
     others = held if control is None else _sorted("control", Table.of(control), names)
+    if kind == "synthetic":
+        raw = _as_held(raw)
     both = pair(raw, made, names, generalised=kind == "table")
     report(0.02)
     tested = None if held is None else pair(raw, held, names, generalised=False)
@@ -342,6 +346,19 @@ def _sorted(what: str, table: Table, names: Sequence[str], schema: Schema | None
         pl.col(name).cast(pl.String) if isinstance(table.column(name).dtype, texts) else pl.col(name) for name in names
     )
     return Table(frame.sort(names), schema)
+
+
+def _as_held(table: Table) -> Table:
+    """Return the original without the bounds and domains that do not enclose its values: plain values need none."""
+
+    def held(one: Domain) -> Column:
+        try:
+            universe(one)
+        except SchemaError:
+            return replace(one.column, bounds=None, domain=None)
+        return table.schema[one.column.name]
+
+    return Table(table.frame, Schema(map(held, table.encode(table.schema.names).domains)))
 
 
 def _with_roles(table: Table, schemas: Sequence[Schema], target: str | None) -> Table:

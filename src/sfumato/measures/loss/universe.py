@@ -130,6 +130,8 @@ def universe(domain: Domain) -> Universe:
     place = np.full(len(domain), -1)
     numbers, low, high, whole = np.zeros(0), 0.0, 0.0, False
     if column.kind in (Kind.NUMBER, Kind.DATE):
+        if not len(values) and values.dtype == pl.String:  # a column of a text file without a value
+            values = values.cast(pl.Float64 if column.kind is Kind.NUMBER else pl.Date)
         declared = pl.Series(column.domain or [], strict=False)
         ours, theirs = _all_numbers(values, values.dtype, column), _all_numbers(declared, values.dtype, column)
         numbers, where = np.unique(np.concatenate([ours, theirs]), return_inverse=True)

@@ -56,7 +56,7 @@ __all__ = ["EngineDescription", "EngineRecords", "describe_elsewhere"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_UNITS = {Values.DATE: Unit.DAY, Values.MOMENT: Unit.SECOND}
+_UNITS = {Values.DATE: Unit.DAY, Values.MOMENT: Unit.SECOND, Values.TIME: Unit.SECOND}
 
 
 def describe_elsewhere(table: Table, *, buy_decimals: bool = True) -> EngineDescription | None:

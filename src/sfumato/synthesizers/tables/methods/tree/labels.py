@@ -73,15 +73,11 @@ class Pool:
 
     def curvature(self, variances: Floats) -> Floats:
         """Return the second derivative of the loss by the scores, given the variance of each row's label."""
-        from scipy.sparse import csr_matrix
+        from sfumato.synthesizers.tables.methods.tree.label_kernels import add_products
 
-        places = np.vstack([self.places, np.full(self.places.shape[1], self.total, dtype=np.int32)])
-        columns, rows = places.shape
-        at = np.arange(0, columns * rows + 1, columns)
-        design = csr_matrix(
-            (np.repeat(np.sqrt(variances * self.weights), columns), places.T.ravel(), at), shape=(rows, self.total + 1)
-        )
-        return np.asarray((design.T @ design).todense())
+        found = np.zeros((self.total + 1, self.total + 1))
+        add_products(self.places, variances * self.weights, found)
+        return np.tril(found) + np.tril(found, -1).T
 
     def first(self, rows: int) -> Pool:
         """Return the pool of the first rows, with the same total weight."""
@@ -208,14 +204,18 @@ class AdditiveLabels:
         self, pool: Pool, output: int, curve: Floats, error: Floats, variance: Floats, own: float, *, prior: bool
     ) -> Floats:
         """Change the scores of a class, and return by how much those of the drawn rows change."""
-        noise = own * curve + np.diag(variance + 1.0)
-        gain = np.linalg.solve(noise, curve).T  # H R^-1
+        from scipy.linalg import cho_solve, solve_triangular
+
+        # With R = L L', H R^-1 H is W' W and H R^-1 e is W' L^-1 e, where W = L^-1 H.
+        lower = np.linalg.cholesky(own * curve + np.diag(variance + 1.0))
+        known = solve_triangular(lower, np.column_stack([curve, error]), lower=True, check_finite=False)
+        whitened = np.asfortranarray(known[:, :-1])
+        pull, precision = whitened.T @ known[:, -1], whitened.T @ whitened
         before = self._prior if prior else self._precision[output]
-        pull = gain @ error
         if prior:
             pull -= before @ self.scores[:, output]
-        precision = gain @ curve + before
-        change = np.linalg.solve(precision, pull)
+        precision += before
+        change = cho_solve((np.linalg.cholesky(precision), True), pull, check_finite=False)
         moved = np.full(pool.places.shape[1], change[-1])
         for column in pool.places:
             moved += change[column]
@@ -238,12 +238,17 @@ class AdditiveLabels:
 
     def _rescale(self) -> None:
         """Estimate the scales of the prior from the scores of all classes and their uncertainty (empirical Bayes)."""
+        from scipy.linalg import solve_triangular
+
         found, expected = np.zeros(len(self._parts)), np.zeros(len(self._parts))
         for output, precision in enumerate(self._precision):
-            spread, pull = np.linalg.inv(precision), self._prior @ self.scores[:, output]
+            # The posterior covariance is root' root.
+            root = solve_triangular(np.linalg.cholesky(precision), np.eye(len(precision)), lower=True)
+            pull = self._prior @ self.scores[:, output]
             for at, one in enumerate(self._parts):
                 prior = self._prior[one.place, one.place]
-                told = prior - prior @ spread[one.place, one.place] @ prior
+                spread = root[:, one.place]
+                told = prior - prior @ (spread.T @ spread) @ prior
                 found[at] += one.scale * (pull[one.place] @ one.covariance @ pull[one.place])
                 expected[at] += one.scale * np.sum(one.covariance * told)
         for one, energy, scores in zip(self._parts, found, expected, strict=True):
