@@ -128,6 +128,14 @@ def keys(name: str, output: str, as_json: bool) -> None:
     metavar="FILE",
     help="Python source with function(mpc, vectors), for the plan of a function, with --secure mpc.",
 )
+@click.option("--iterations", type=click.IntRange(1, 1000), metavar="N", help="Of a logistic regression.  [default: 8]")
+@click.option(
+    "--ridge",
+    type=Number(least=0),
+    metavar="X",
+    help="Of a regression: how strongly the slopes, of columns scaled to -1 and 1, are drawn to 0.  [default: 1 for "
+    "logistic, 1e-6 for linear]",
+)
 @click.option("--epsilon", type=Number(above=0), metavar="E", help="Add noise, and charge every party's own ledger.")
 @click.option("--delta", type=Number(above=0), default=1e-6, show_default=True, metavar="D", help="For --epsilon.")
 @click.option(
@@ -152,6 +160,8 @@ def plan(
     probabilities: str | None,
     least: int | None,
     source: str | None,
+    iterations: int | None,
+    ridge: float | None,
     epsilon: float | None,
     delta: float,
     honest: int | None,
@@ -171,6 +181,8 @@ def plan(
         --schema schema.toml --party north.pub --party south.pub -o plan.json
     """
     check_output(output, force=force)
+    if honest is not None and epsilon is None:
+        raise OptionError("--honest says whose noise must suffice, and there is none", hint="give --epsilon")
 
     from sfumato.federation import Agreement, AnalysisPlan, load_public
 
@@ -187,6 +199,8 @@ def plan(
                 source=None if source is None else _text(source),
                 bins=bins,
                 least=least,
+                iterations=iterations,
+                ridge=ridge,
                 probabilities=None if probabilities is None else _numbers(probabilities),
             ),
             schema=sf.Schema.load(schema_file),
@@ -217,6 +231,8 @@ _TAKES = {
     "bins": ("histogram", "quantiles"),
     "least": ("histogram", "table"),
     "probabilities": ("quantiles",),
+    "iterations": ("logistic",),
+    "ridge": ("linear", "logistic"),
 }
 _NEEDED = ("target", "size", "source")
 
@@ -382,12 +398,11 @@ def _coordinate(plan_file: str, exchange: str, wait: float, as_json: bool, *, ve
         raise OptionError(
             f"the plan is for {agreement.plan.analysis.kind}", hint="use stats" if vectors else "use sfumato secure sum"
         )
+    sums = sum_of(agreement.plan.secure, agreement.roster, agreement.plan.function)
     channel = FolderChannel(exchange, agreement.roster.names, wait=wait)
     echo(f"Waiting for {', '.join(channel.names)} ...", err=True)
     try:
-        found = analyse(
-            agreement.plan, channel, sum_of(agreement.plan.secure, agreement.roster, agreement.plan.function)
-        )
+        found = analyse(agreement.plan, channel, sums)
     finally:
         channel.end()
     plain = {**found.to_dict(), "sent": channel.sent, "received": channel.received}
