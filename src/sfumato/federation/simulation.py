@@ -79,15 +79,22 @@ def simulate(
 
     Parameters
     ----------
-    plan : what all parties agree on
-    holders : the samples and classes of each; by name, if they have names
-    test : samples to score the model of each round on; the scores are exact, for the owner of these samples
-    secure : "masks"; "threshold" or "ckks" for sums under encryption; or "none" for sums in clear
+    plan
+        What all parties agree on.
+    holders
+        The samples and classes of each; by name, if they have names.
+    test
+        Samples to score the model of each round on; the scores are exact, for the owner of these samples.
+    secure
+        "masks"; "threshold" or "ckks" for sums under encryption; or "none" for sums in clear.
     checkpoint : written after every round; beside it, each holder keeps a record of what it has sent. The same call
         resumes an interrupted training.
-    progress : called after every round
-    keep : called with the number and the weights of each round
-    ledgers : the ledger of each holder, by name: holder-0001, holder-0002 ...
+    progress
+        Called after every round.
+    keep
+        Called with the number and the weights of each round.
+    ledgers
+        The ledger of each holder, by name: holder-0001, holder-0002 and so on.
 
     Examples
     --------

@@ -423,8 +423,10 @@ class JointFunction(Analysis):
 
     Parameters
     ----------
-    column : the column that holds the vector
-    size : how many numbers each holder has
+    column
+        The column that holds the vector.
+    size
+        How many numbers each holder has.
     source : Python source with ``function(mpc, vectors)``, which gets MPyC's runtime and one secure array for each
         holder, in the order of their names, and returns secure numbers or arrays of them. It runs at every holder: all
         should read it before they agree.

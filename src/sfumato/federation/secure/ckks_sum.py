@@ -46,8 +46,10 @@ class CkksSum(SecureSum):
 
     Parameters
     ----------
-    roster : the parties, and how many of them must take part
-    keyholder : the party that has the secret key, by default the first one; it need not contribute
+    roster
+        The parties, and how many of them must take part.
+    keyholder
+        The party that has the secret key, by default the first one; it need not contribute.
 
     Examples
     --------

@@ -68,9 +68,12 @@ def sum_of(secure: str, roster: Roster, function: Mapping[str, Any] = SUM) -> Se
 
     Parameters
     ----------
-    secure : "none", "masks", "threshold", "ckks" or "mpc"
-    roster : the parties
-    function : what is opened of the vectors, for "mpc" alone
+    secure
+        "none", "masks", "threshold", "ckks" or "mpc".
+    roster
+        The parties.
+    function
+        What is opened of the vectors, for "mpc" alone.
 
     Examples
     --------
@@ -122,10 +125,14 @@ def connect(
 
     Parameters
     ----------
-    secure : "none", "masks", "threshold", "ckks" or "mpc"
-    contribute : what makes the vector of each party, by name
-    threshold : how many parties must take part
-    function : what is opened of the vectors, for "mpc" alone
+    secure
+        "none", "masks", "threshold", "ckks" or "mpc".
+    contribute
+        What makes the vector of each party, by name.
+    threshold
+        How many parties must take part.
+    function
+        What is opened of the vectors, for "mpc" alone.
 
     Examples
     --------

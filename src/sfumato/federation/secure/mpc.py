@@ -61,8 +61,10 @@ class MpcSum(SecureSum):
 
     Parameters
     ----------
-    roster : the parties, at least 3; all must take part
-    function : what is opened of their vectors, by default the sum
+    roster
+        The parties, at least 3; all must take part.
+    function
+        What is opened of their vectors, by default the sum.
     """
 
     def __init__(self, roster: Roster, function: Mapping[str, Any] = SUM) -> None:
