@@ -124,6 +124,8 @@ def answer_in_folder(
         Called for each request with its kind, the bytes that were read and written, and the reason of a refusal.
     """
     own, count = Path(folder) / check_name(party.name), 0
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise FileError(f"'{folder}' is not a folder", hint="give the folder that all parties share")
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         found = sorted(one for one in own.glob("*.request") if _REQUEST.fullmatch(one.name)) if own.is_dir() else []

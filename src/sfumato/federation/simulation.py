@@ -19,14 +19,12 @@ from sfumato.federation.channel import Channel, InProcess, Party
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import Round, Share, run_rounds
-from sfumato.federation.secure.connect import SECURE, connect
+from sfumato.federation.secure.connect import SECURE, connect, require_library
 from sfumato.federation.secure.lanes import MOST_PARTIES
-from sfumato.federation.secure.openfhe import openfhe
-from sfumato.federation.secure.seal import seal
 from sfumato.federation.secure.sum import SecureSum
 from sfumato.federation.weights import network_of, set_weights
 
-__all__ = ["Federated", "check_secure", "names_of", "require_library", "simulate", "train_over"]
+__all__ = ["Federated", "check_secure", "names_of", "simulate", "train_over"]
 
 Samples = tuple[NDArray[Any], NDArray[Any]]
 _ENCRYPTED = ("threshold", "ckks")
@@ -151,14 +149,6 @@ def check_secure(plan: FederationPlan, secure: str, parties: int) -> None:
         )
     if plan.threshold > parties:
         raise OptionError(f"the threshold is {plan.threshold}, but there are only {parties} holders")
-
-
-def require_library(secure: str) -> None:
-    """Refuse a sum whose library is missing here, before anything is started."""
-    if secure == "threshold":
-        openfhe()
-    elif secure == "ckks":
-        seal()
 
 
 def train_over(

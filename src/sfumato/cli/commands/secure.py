@@ -139,6 +139,14 @@ def keys(name: str, output: str, as_json: bool) -> None:
     metavar="FILE",
     help="With --secure mpc: Python source with function(mpc, vectors), for a plan of a function.",
 )
+@click.option("--iterations", type=click.IntRange(1, 1000), metavar="N", help="Of a logistic regression.  [default: 8]")
+@click.option(
+    "--ridge",
+    type=Number(least=0),
+    metavar="X",
+    help="Of a regression: how strongly the slopes, of columns scaled to -1 and 1, are drawn to 0.  [default: 1 for "
+    "logistic, 1e-6 for linear]",
+)
 @click.option("--epsilon", type=Number(above=0), metavar="E", help="Add noise, and charge every party's own ledger.")
 @click.option(
     "--delta",
@@ -170,6 +178,8 @@ def plan(
     probabilities: str | None,
     least: int | None,
     source: str | None,
+    iterations: int | None,
+    ridge: float | None,
     epsilon: float | None,
     delta: float,
     honest: int | None,
@@ -189,6 +199,8 @@ def plan(
         --schema schema.toml --party north.pub --party south.pub -o plan.json
     """
     check_output(output, force=force)
+    if honest is not None and epsilon is None:
+        raise OptionError("--honest says whose noise must suffice, and there is none", hint="give --epsilon")
 
     from sfumato.federation import Agreement, AnalysisPlan, load_public
 
@@ -205,6 +217,8 @@ def plan(
                 source=None if source is None else _text(source),
                 bins=bins,
                 least=least,
+                iterations=iterations,
+                ridge=ridge,
                 probabilities=None if probabilities is None else _numbers(probabilities),
             ),
             schema=sf.Schema.load(schema_file),
@@ -235,6 +249,8 @@ _TAKES = {
     "bins": ("histogram", "quantiles"),
     "least": ("histogram", "table"),
     "probabilities": ("quantiles",),
+    "iterations": ("logistic",),
+    "ridge": ("linear", "logistic"),
 }
 _NEEDED = ("target", "size", "source")
 
@@ -400,12 +416,11 @@ def _coordinate(plan_file: str, exchange: str, wait: float, as_json: bool, *, ve
         raise OptionError(
             f"the plan is for {agreement.plan.analysis.kind}", hint="use stats" if vectors else "use sfumato secure sum"
         )
+    sums = sum_of(agreement.plan.secure, agreement.roster, agreement.plan.function)
     channel = FolderChannel(exchange, agreement.roster.names, wait=wait)
     echo(f"Waiting for {', '.join(channel.names)} ...", err=True)
     try:
-        found = analyse(
-            agreement.plan, channel, sum_of(agreement.plan.secure, agreement.roster, agreement.plan.function)
-        )
+        found = analyse(agreement.plan, channel, sums)
     finally:
         channel.end()
     plain = {**found.to_dict(), "sent": channel.sent, "received": channel.received}
