@@ -301,7 +301,7 @@ def _make_rows(
     if evaluations:
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
-        echo(f"How near they come to the original is in {own}{secret}", err=True)
+        echo(f"The page that compares them with the original is {own}{secret}", err=True)
     elif not isinstance(table, str) and _stays(table):
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
     if not first.private:
