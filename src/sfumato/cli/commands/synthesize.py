@@ -457,7 +457,7 @@ def _stays(table: sf.Table) -> bool:
 
 
 def _print(release: sf.Release, what: str, name: str, utility: dict[str, Any]) -> None:
-    echo(style(f"{release.rows:,} {what} like those of {name}, made up by the method '{release.method}'", bold=True))
+    echo(style(f"{release.rows:,} {what} like those of {name}, synthesized by the method '{release.method}'", bold=True))
     for promise in release.guarantees:
         echo(f"{'guarantee':<22} {promise}")
     if not release.guarantees:
