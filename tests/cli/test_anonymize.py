@@ -97,18 +97,31 @@ def test_a_schema_says_the_roles(anonymize: Run, sfumato: Run) -> None:
 
 
 def test_the_levels_of_the_lattice_can_be_chosen(anonymize: Run) -> None:
-    lattice = ["--qi", "age,sex", "--identifiers", "name", "--k", "2", "--method", "lattice", "--suppress", "1"]
-    ran = anonymize(*lattice, "--level", "age=0", "--level", "sex=1", "--json", "-o", "out.csv")
-    assert ran.json["details"]["levels"] == {"age": 0, "sex": 1}
+    lattice = [
+        "--qi",
+        "zip,sex",
+        "--identifiers",
+        "name",
+        "--keep",
+        "age",
+        "--k",
+        "2",
+        "--method",
+        "lattice",
+        "--suppress",
+        "1",
+    ]
+    ran = anonymize(*lattice, "--level", "zip=0", "--level", "sex=1", "--json", "-o", "out.csv")
+    assert ran.json["details"]["levels"] == {"zip": 0, "sex": 1}
     for wrong, message in (
-        (["--level", "age=0"], "the level of column 'sex' is missing"),
-        (["--level", "age=0", "--level", "age=1"], "--level names a column twice"),
-        (["--level", "age"], "--level must look like age=2, got 'age'"),
+        (["--level", "zip=0"], "the level of column 'sex' is missing"),
+        (["--level", "zip=0", "--level", "zip=1"], "--level names a column twice"),
+        (["--level", "zip"], "--level must look like age=2, got 'zip'"),
     ):
         refused = anonymize(*lattice, *wrong, "--force", "-o", "out.csv")
         assert refused.code == 2
         assert message in refused.err
-    refused = anonymize("--qi", "age", "--k", "2", "--level", "age=0", "-o", "out.csv")
+    refused = anonymize("--qi", "zip", "--identifiers", "name", "--k", "2", "--level", "zip=0", "-o", "out.csv")
     assert "--level is for the method lattice" in refused.err
 
 
