@@ -457,7 +457,8 @@ def _stays(table: sf.Table) -> bool:
 
 
 def _print(release: sf.Release, what: str, name: str, utility: dict[str, Any]) -> None:
-    echo(style(f"{release.rows:,} {what} like those of {name}, synthesized by the method '{release.method}'", bold=True))
+    title = f"{release.rows:,} {what} like those of {name}, synthesized by the method '{release.method}'"
+    echo(style(title, bold=True))
     for promise in release.guarantees:
         echo(f"{'guarantee':<22} {promise}")
     if not release.guarantees:
