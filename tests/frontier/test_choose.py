@@ -129,7 +129,8 @@ def test_the_command_works_for_a_target_of_zero_and_one(text: str, suffix: str, 
 def test_rows_of_the_same_person_are_refused_until_rows_are_the_units(folder: Path, sfumato: Any) -> None:
     people().with_columns(patient_id=pl.int_range(pl.len()) // 2).write_csv("visits.csv")
     words = ["explore", "visits.csv", "--target", "ill", "--qi", "age", "--identifiers", "patient_id"]
-    words += ["--model", "tree", "--attacks", "linkage", "--seeds", "1", "--jobs", "1", "--protect", "mondrian:k=20", "--max-risk", "0.2"]
+    words += ["--model", "tree", "--attacks", "linkage", "--seeds", "1", "--jobs", "1"]
+    words += ["--protect", "mondrian:k=20", "--max-risk", "0.2"]
     refused = sfumato(*words)
     assert refused.code == 2
     assert "400 rows are of 200 people ('patient_id' repeats)" in refused.err

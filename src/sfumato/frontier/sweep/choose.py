@@ -131,9 +131,7 @@ def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) 
     return Recommendation(best, reason, release_command(best.candidate, data), asked)
 
 
-def _reason(
-    best: Point, points: Sequence[Point], limits: Limits, able: int, among: int, guess: float | None
-) -> str:
+def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, among: int, guess: float | None) -> str:
     accuracy = best.utility["accuracy"]
     least = accuracy.mean - accuracy.reach(tail=(1 - CONFIDENCE) / among)
     kept = (

@@ -67,6 +67,7 @@ def explore(
     Parameters
     ----------
     data : Table, frame, path, or the name of a built-in table
+        The rows on which the protections are compared.
     target : str, optional
         The column that models predict; that of the schema by default.
     qi, sensitive, identifiers, keep : sequence of str
@@ -92,6 +93,7 @@ def explore(
     seeds : int
         The number of seeds, ``seed`` and those after it.
     seed : int
+        Of the divisions of the rows, the models and the attacks; never of privacy noise.
     jobs : int
         The number of processes.
     folder : path, optional
@@ -244,8 +246,8 @@ def _check_classes(labels: pl.Series) -> None:
         held = "dates or times" if labels.dtype.is_temporal() else "decimal numbers"
         raise InputError(f"the target '{labels.name}' holds {held}, and the models predict classes", hint=hint)
     if (classes := labels.n_unique()) > _MOST_CLASSES:
-        said = f"the target '{labels.name}' has {classes:,} values, and the models predict at most {_MOST_CLASSES} classes"
-        raise InputError(said, hint=hint)
+        said = f"the target '{labels.name}' has {classes:,} values"
+        raise InputError(f"{said}, and the models predict at most {_MOST_CLASSES} classes", hint=hint)
 
 
 def _with_kind(column: Column, found: pl.DataType) -> Column:
