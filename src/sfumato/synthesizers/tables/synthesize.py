@@ -298,7 +298,8 @@ def _declared(table: Table, target: str | None, rules: Constraints, kept: Collec
             name=one.name,
             kind=Kind.AUTO if one.inferred else one.kind,
             domain=one.domain,
-            bounds=one.bounds or one.dates,
+            bounds=one.bounds,
+            dates=one.dates,
             step=one.step,
             role=roles.get(one.role, Role.KEPT if one.name in kept else Role.OTHER),
         )
