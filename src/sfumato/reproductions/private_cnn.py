@@ -32,7 +32,7 @@ _WITHIN = 0.1  # of the printed loss, relative
 _SMALL = "too small a run to compare"
 _TAKEN = {
     "ordinary": "one run; the mean over the samples of the epoch",
-    "private": "one run; the mean over the samples drawn in the epoch, with Poisson samples instead of shuffled batches",
+    "private": "one run; the mean over the samples drawn in the epoch, with Poisson samples, not shuffled batches",
 }
 
 
