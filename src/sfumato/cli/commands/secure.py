@@ -160,7 +160,7 @@ def keys(name: str, output: str, as_json: bool) -> None:
     "--honest",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many parties' noise must suffice.  [default: all that must take part but one]",
+    help="How many parties' noise must suffice.  [default: all that must take part but one; 1 with none or ckks]",
 )
 @force_option
 @click.option("-o", "--output", metavar="FILE", required=True, help="The plan, a JSON file for all parties.")
