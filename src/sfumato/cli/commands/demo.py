@@ -156,7 +156,7 @@ class _Stages:
         found = {"linkage": linked, "membership": self._gain(model)}
         return found, (
             f"In groups of {_K} or more who look alike, the chance is {linked:.1%}; and from a private forest (epsilon "
-            f"1) it gains {100 * max(found['membership'], 0):.0f} points."
+            f"1) it gains {100 * max(found['membership'], 0):.1f} points."
         )
 
     def _linkage(self, released: pl.DataFrame, inside: pl.DataFrame, outside: pl.DataFrame) -> float:
@@ -269,7 +269,7 @@ def _print_end(result: dict[str, Any]) -> None:
     echo(style("Try next", bold=True))
     for command in _next(result, folder):
         echo(printable(f"  {command}"))
-    echo("Then put your own file in the place of people.csv, and its columns after --qi.")
+    echo("Then replace people.csv by your own file, and name its columns after --qi.")
 
 
 def _next(result: dict[str, Any], folder: Path) -> list[str]:
