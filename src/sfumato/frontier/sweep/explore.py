@@ -196,6 +196,7 @@ def _task(
         raise ColumnError(f"there is no column '{predicted}'", hint=did_you_mean(predicted, table.schema.names))
     given: dict[str, Any] = {role: list(names) for role, names in roles.items()}
     table = Table.of(table, target=predicted, **given)
+    table.schema.refuse_person("exploring")
     models = tuple(one for one in utilities if isinstance(one, str) and not _is_analysis(one))
     for one in models:
         if one not in MODELS:
@@ -209,7 +210,7 @@ def _task(
         own[label] = analysis
     if not models:
         models = ("forest",)
-    kept = [one.name for one in table.schema.columns if one.role is not Role.IDENTIFIER]
+    kept = [one.name for one in table.schema.columns if not one.role.is_identifier]
     frame = table.to_polars().select(kept).drop_nulls(predicted)
     rows = Table(frame, Schema(_with_kind(table.schema[one], frame.schema[one]) for one in kept))
     return Task(rows, predicted, models, attacks, own), name
