@@ -214,7 +214,7 @@ def anonymize(
         This tells which rows are of the same person: no class hides someone whose rows together are known.
     keep : sequence of str
         Columns to release unchanged although they look like identifiers or free text, or reproduce a
-        quasi-identifier or sensitive column. Such a column without a role is an error; see `accounted`.
+        quasi-identifier or sensitive column. Such a column without a role is an error.
     rows_are_units : bool
         Whether to protect rows even if a person has several rows; otherwise such a table is an error.
     schema : Schema, path or mapping, optional

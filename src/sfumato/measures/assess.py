@@ -106,11 +106,12 @@ def assess(
         by default. A row without a person counts as a person of its own.
     keep : sequence of str
         Columns to release unchanged although they look like identifiers or free text, or reproduce a quasi-identifier
-        or sensitive column. Such a column without a role is refused; see `accounted`.
+        or sensitive column. Such a column without a role is an error.
     rows_are_units : bool
         Whether guarantees may count rows where people have several and no person column is named; otherwise they are
         refused.
     schema : Schema or path, optional
+        The roles and the public facts of the columns.
     require : str, ClassGuarantee or sequence of them
         The guarantees to check, such as ``"k=10,l=3"``.
     missing : {"value", "wildcard", "drop"}
