@@ -355,11 +355,11 @@ class Schema(InNotebooks):
         Examples
         --------
         >>> import sfumato as sf
-        >>> sf.Schema.of({"patient_id": "person"}).refuse_person("masking")
-        Traceback (most recent call last):
-        ...
-        sfumato.errors.OptionError: masking is about rows, and column 'patient_id' asks to protect people
-        Hint: make it an identifier to protect rows, or use a table with one row per person
+        >>> try:
+        ...     sf.Schema.of({"patient_id": "person"}).refuse_person("masking")
+        ... except sf.errors.OptionError as refused:
+        ...     print(refused.message)
+        masking is about rows, and column 'patient_id' asks to protect people
         """
         if self.person is not None:
             raise OptionError(

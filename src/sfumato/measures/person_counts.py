@@ -33,7 +33,7 @@ class Visits(NamedTuple):
     owner: Ints
     """The class."""
     person: Ints
-    """The person, numbered from 0; every row without one has a number of its own."""
+    """The number of the person; every row without one has a number of its own, beyond the others."""
     rows: Ints
     place: Ints
     """The tuple that the entry is from."""
@@ -50,7 +50,7 @@ class Visits(NamedTuple):
         >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "m", "m"], "person": [7, 7, 7, None]}))
         >>> visits = Visits.of(reduce(table, ["sex", "person"]), "person", np.array([0, 1, 1]))
         >>> visits.owner.tolist(), visits.person.tolist(), visits.rows.tolist()
-        ([0, 1, 1], [0, 0, 1], [2, 1, 1])
+        ([0, 1, 1], [0, 0, 2], [2, 1, 1])
         """
         position = tuples.position[column]
         person, domain = tuples.codes[:, position].astype(np.int64), tuples.domains[position]
