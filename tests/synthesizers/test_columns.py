@@ -335,8 +335,8 @@ def test_a_parquet_file_is_learned_column_by_column_with_the_same_result(
     ("values", "dtype", "says"),
     [
         (Values.WHOLE, pl.Int64(), "Declare the bounds in the schema"),
-        (Values.DATE, pl.Date(), "Declare the bounds in the schema, in days since 1970"),
-        (Values.DATE, None, "Raise it, or leave out the column"),
+        (Values.DATE, pl.Date(), "Declare the bounds in the schema, as two dates"),
+        (Values.DATE, None, "Declare the bounds in the schema, as two dates"),
     ],
 )
 def test_bounds_that_are_lost_in_the_noise_come_with_a_remedy_that_works(values: Values, dtype: Any, says: str) -> None:
@@ -344,6 +344,38 @@ def test_bounds_that_are_lost_in_the_noise_come_with_a_remedy_that_works(values:
     with pytest.raises(SfumatoError, match="no bounds were found") as caught:
         one.estimated([np.zeros(len(one.edges))], 10.0)
     assert (caught.value.hint or "").endswith(says)
+
+
+@pytest.mark.parametrize("kind", ["text file", "date", "moment"])
+def test_the_bounds_of_dates_are_two_dates(kind: str, tmp_path: Path) -> None:
+    """They bound the days of a text file, of dates and of times on days, and the release verifies with them."""
+    days = [date(2023, 1, 1 + at % 28) for at in range(200)]
+    frame = pl.DataFrame({"since": days, "sex": ["f", "m"] * 100})
+    if kind == "moment":
+        frame = frame.with_columns(pl.col("since").cast(pl.Datetime("ms")) + pl.duration(hours=23))
+    given: Any = frame
+    if kind == "text file":
+        given = tmp_path / "people.csv"
+        frame.write_csv(given)
+    columns = {"since": {"bounds": ["2023-01-05", "2023-01-20"]}, "sex": {"domain": ["f", "m"]}}
+    schema = sf.Schema.of({"columns": columns})
+    release = sf.synthesize(
+        given, 9, method="independent", schema=schema, rows=100, delta=1e-4, declared_only=True, ledger=False
+    )
+    sf.save(release, tmp_path / "out")
+    assert sf.verify(tmp_path / "out").ok
+    drawn = release.table.to_polars()["since"].drop_nulls()
+    assert len(drawn) > 50
+    assert drawn.cast(pl.Date).is_between(date(2023, 1, 5), date(2023, 1, 20)).all()
+    again = sf.load(tmp_path / "out").schema["since"]
+    assert (again.dates, again.bounds, again.kind.value) == ((date(2023, 1, 5), date(2023, 1, 20)), None, "date")
+
+
+def test_dates_do_not_bound_numbers() -> None:
+    frame = pl.DataFrame({"pay": [1.5, 2.5] * 50})
+    schema = sf.Schema([sf.Column(name="pay", bounds=("2023-01-05", "2023-01-20"))])
+    with pytest.raises(SchemaError, match="the bounds of column 'pay' are dates, but its values are none"):
+        sf.synthesize(sf.Table(frame, schema), 9, ledger=False)
 
 
 def test_the_bounds_of_dates_of_a_frame_are_declared_in_days() -> None:
