@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.budget.noise import Source
 from sfumato.data.io.source import File
+from sfumato.data.schema import Kind
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums
@@ -387,3 +388,19 @@ def test_the_bounds_of_dates_of_a_frame_are_declared_in_days() -> None:
     drawn = release.table.to_polars()["since"].drop_nulls()
     assert drawn.dtype == pl.Date
     assert drawn.is_between(date(2019, 4, 14), date(2022, 1, 8)).all()
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet", "csv"])
+def test_numbers_that_are_declared_as_categories_are_drawn_as_they_were(kind: str, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"age": [20, 30, 40, 50] * 100, "ill": [0, 1] * 200, "rate": [0.5, 1.5] * 200})
+    data: Any = rows
+    if kind != "frame":
+        data = tmp_path / f"rows.{kind}"
+        sf.write(rows, data)
+    kinds = {"age": Kind.NUMBER, "ill": Kind.CATEGORY, "rate": Kind.CATEGORY}
+    schema = sf.Schema(sf.Column(name=name, kind=kind) for name, kind in kinds.items())
+    made = sf.synthesize(data, 20, target="ill", schema=schema, rows=50, ledger=False).table.to_polars()
+    assert set(made["ill"].cast(pl.String)) == {"0", "1"}
+    assert set(made["rate"].cast(pl.String)) == {"0.5", "1.5"}
+    if kind != "csv":
+        assert made.schema == rows.schema

@@ -22,7 +22,8 @@ __all__ = ["PersonCounts", "Visits", "count_people"]
 
 Ints = NDArray[np.int64]
 
-_LARGEST_UNIT = 1 << 20
+_LARGEST = 1 << 53
+"""What all weights may add up to: floats count up to there."""
 _USUAL_UNIT = 720_720
 """Divisible by all numbers up to 16. People with more rows, of several values, are split to a millionth."""
 
@@ -120,18 +121,69 @@ def count_people(
     if entry_value is None:
         return PersonCounts(size, records, len(own_class), none, none, none, np.zeros(1, dtype=np.int64), 1)
 
-    part_pair, part_value, part_rows = _added(pair_of, entry_value, wide.rows, values)
     assert value is not None
-    whole_person, whole_value, whole_rows = _added(visits.person, value, visits.rows, values)
-    unit = math.lcm(*(_split_into(of, rows) for of, rows in ((part_pair, part_rows), (whole_person, whole_rows))))
-    if unit > _LARGEST_UNIT:
-        unit = _USUAL_UNIT * -(-int(np.bincount(visits.person, visits.rows).max()) // _USUAL_UNIT)
-    weight = _shares(part_pair, part_rows, unit)
-    total = np.bincount(whole_value, _shares(whole_person, whole_rows, unit), values).astype(np.int64)
-    cell = pair_class[part_pair] * values + part_value
+    pairs = _Holders(pair_of, pair_class, entry_value, wide.rows, len(pair_class), values)
+    people = _Holders(visits.person, None, value, visits.rows, int(visits.person.max(initial=0)) + 1, values)
+    unit = math.lcm(pairs.parts, people.parts)
+    if unit > _LARGEST // max(len(own_class), 1):
+        unit = _USUAL_UNIT * -(-int(people.rows.max()) // _USUAL_UNIT)
+    cell, weight = pairs.split(unit)
+    cell, count = _sums(cell, weight, classes * values)
+    (whole, share), total = people.split(unit), np.zeros(values, dtype=np.int64)
+    np.add.at(total, whole, share)
+    return PersonCounts(size, records, len(own_class), cell // values, cell % values, count, total, unit)
+
+
+class _Holders:
+    """Holders of weight one, pairs of class and person or people, whose rows have values."""
+
+    def __init__(
+        self, holder: NDArray[Any], owner: Ints | None, value: Ints, rows: Ints, holders: int, values: int
+    ) -> None:
+        self.holder, self.value, self.own, self.values = holder, value, rows, values
+        self.owner = np.zeros(holders, dtype=np.int64) if owner is None else owner
+        self.rows = np.bincount(holder, rows, holders).astype(np.int64)
+        self.low, high = np.full(holders, values, dtype=np.int64), np.full(holders, -1, dtype=np.int64)
+        np.minimum.at(self.low, holder, value)
+        np.maximum.at(high, holder, value)
+        self.several = self.low < high
+        """Whether a holder has several values."""
+
+    @property
+    def parts(self) -> int:
+        """A number of parts that divides the weight of every holder exactly; a number beyond all bounds is cut."""
+        parts = 1
+        for number in np.unique(self.rows[self.several]).tolist():
+            parts = math.lcm(parts, number)
+            if parts > _LARGEST:
+                break
+        return parts
+
+    def split(self, unit: int) -> tuple[Ints, Ints]:
+        """Split the unit of every holder over its values by rows; return cells of owner and value, and their weight."""
+        alone = np.flatnonzero(~self.several & (self.rows > 0))
+        mixed = np.flatnonzero(self.several[self.holder])
+        holder, value, rows = self.holder[mixed], self.value[mixed], self.own[mixed]
+        whole = self.rows[holder]
+        if len(mixed) and (unit % self.rows[self.several]).any():
+            holder, value, rows = _added(holder, value, rows, self.values)
+            weight = _shares(holder, rows, unit)
+        else:
+            weight = rows * (unit // whole)
+        cells = np.concatenate(
+            [self.owner[alone] * self.values + self.low[alone], self.owner[holder] * self.values + value]
+        )
+        return cells, np.concatenate([np.full(len(alone), unit), weight])
+
+
+def _sums(cell: Ints, weight: Ints, cells: int) -> tuple[Ints, Ints]:
+    """Add up the weights of equal cells; return the cells in order."""
+    if cells <= 4 * len(cell) + 1_000_000:
+        sums = np.bincount(cell, weight, cells)
+        found = np.flatnonzero(sums)
+        return found, sums[found].astype(np.int64)
     first, of_cell = group_keys(cell)
-    count = np.bincount(of_cell, weight, len(first)).astype(np.int64)
-    return PersonCounts(size, records, len(own_class), cell[first] // values, cell[first] % values, count, total, unit)
+    return cell[first], np.bincount(of_cell, weight, len(first)).astype(np.int64)
 
 
 def _index_of(wide: Visits, visits: Visits) -> Ints:
@@ -167,18 +219,6 @@ def _added(holder: NDArray[Any], value: Ints, rows: Ints, values: int) -> tuple[
         return holder.astype(np.int64), value, rows
     first, of_cell = group_keys(cell)
     return cell[first] // values, cell[first] % values, np.bincount(of_cell, rows, len(first)).astype(np.int64)
-
-
-def _split_into(holder: Ints, rows: Ints) -> int:
-    """Return a number of parts that divides the weight of every holder exactly; too large a one is cut."""
-    starts = np.flatnonzero(key_starts(holder))
-    several = np.diff(starts, append=len(holder)) > 1
-    parts = 1
-    for number in np.unique(np.add.reduceat(rows, starts)[several]).tolist() if len(rows) else ():
-        parts = math.lcm(parts, number)
-        if parts > _LARGEST_UNIT:
-            break
-    return parts
 
 
 def _shares(holder: Ints, rows: Ints, unit: int) -> Ints:

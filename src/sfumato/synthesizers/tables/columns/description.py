@@ -431,8 +431,8 @@ def _describe(values: pl.Series, column: Column, public: Any, columns: Columns) 
         return Described(name, kind, dtype, domain=domain)
     if kind is Values.TRUTH and isinstance(public, Feature) and public.domain is not None:
         return Described(name, kind, dtype, domain=public.domain)
-    if not (public.is_number or kind is Values.TIME):
-        return Described(name, kind, dtype)
+    if not (public.is_number or kind is Values.TIME):  # the values of numbers declared as categories are to be found
+        return Described(name, Values.TEXT if kind in (Values.WHOLE, Values.REAL) else kind, dtype)
     if kind in (Values.TEXT, Values.TRUTH):
         kind = Values.DATE if column.kind is Kind.DATE else Values.REAL
     if dtype is None and kind is Values.DATE and isinstance(step, str) and not step.endswith("d"):
