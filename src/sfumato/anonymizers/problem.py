@@ -282,7 +282,8 @@ class Problem(Discreet):
         assert self.people is not None
         visits = self.people.visits
         width = int(visits.person.max()) + 1
-        return len(np.unique(visits.owner * width + visits.person)) / len(np.unique(visits.person))
+        pairs, _ = group_keys(visits.owner * width + visits.person)
+        return len(pairs) / np.count_nonzero(np.bincount(visits.person, minlength=width))
 
     def weighted(self, ease: float = 1.0) -> Problem:
         """Return the problem of rows that stands for this one of people, in whole parts of a person.

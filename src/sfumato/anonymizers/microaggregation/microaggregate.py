@@ -220,6 +220,8 @@ def keeping(problem: Problem, groups: Ints, metric: Metric | None = None) -> Int
     >>> keeping(problem, np.array([0, 1, 2, 2])).tolist()
     [0, 0, 1, 1]
     """
+    if problem.people is not None:
+        groups = _merged_in_pairs(problem, groups)
     missed = _missed(problem.guarantees, problem.merge(groups))
     if not missed.any():
         return groups
@@ -241,6 +243,41 @@ def keeping(problem: Problem, groups: Ints, metric: Metric | None = None) -> Int
     for number, group in enumerate(np.flatnonzero(there).tolist()):
         merged[members[group]] = number
     return merged
+
+
+def _merged_in_pairs(problem: Problem, groups: Ints) -> Ints:
+    """Merge groups of people that miss a guarantee in pairs of neighbours, round by round.
+
+    To count people takes as long as to count all rows, so groups are not merged one by one. In a round every group is
+    in one pair at most, and only the merged ones are counted again, where that is enough.
+    """
+    from scipy.spatial import cKDTree
+
+    length = [max(len(line.position) - 1, 1) for line in problem.lines]
+    places = problem.positions / length
+    missed = _missed(problem.guarantees, problem.merge(groups)) > 0
+    while (small := np.flatnonzero(missed)).size and len(missed) > 1:
+        members = np.bincount(groups, problem.records)
+        centres = np.column_stack([np.bincount(groups, problem.records * place) / members for place in places.T])
+        _, near = cKDTree(centres).query(centres[small], k=2)
+        other = np.where(near[:, 0] == small, near[:, 1], near[:, 0])
+        into = np.arange(len(missed))
+        free = np.ones(len(missed), dtype=bool)
+        for mine, theirs in zip(small.tolist(), other.tolist(), strict=True):
+            if free[mine] and free[theirs]:
+                free[mine] = free[theirs] = False
+                into[mine] = theirs
+        used, number = np.unique(into, return_inverse=True)
+        changed = np.zeros(len(used), dtype=bool)
+        changed[number[~free]] = True
+        groups, missed = number[groups], missed[used]
+        if not problem.only_counts_members:
+            missed = _missed(problem.guarantees, problem.merge(groups)) > 0
+            continue
+        tuples = np.flatnonzero(changed[groups])
+        _, own = np.unique(groups[tuples], return_inverse=True)
+        missed[changed] = _missed(problem.guarantees, problem.only(tuples).merge(own)) > 0
+    return groups
 
 
 def _against_the_rest(problem: Problem, rows: Ints) -> list[ClassCounts]:
