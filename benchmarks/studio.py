@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-STEPS = "columns risk guarantees cost?k=10&l=2&t=0.3 hierarchies methods attack explore release train synthesize budget"
+STEPS = "columns risk guarantees cost?k=10&l=2&t=0.3 hierarchies lattice methods attack explore release train synthesize budget"
 ROUNDS = 20
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -78,6 +78,8 @@ def opened(client: Client, path: str) -> str:
     client.ask("POST", f"{place}/columns", run="risk")
     client.wait(f"{place}/risk")
     client.ask("POST", f"{place}/guarantees", settings="1", k="10", l="2", t="0.3")
+    client.ask("POST", f"{place}/lattice", settings="1", what="measure", suppress="0.05", run="lattice")
+    client.wait(f"{place}/lattice")
     return place
 
 

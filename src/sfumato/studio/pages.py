@@ -49,7 +49,6 @@ def _templates() -> Environment:
         "share": share,
         "count": "{:,}".format,
         "plain": "{:g}".format,
-        "release": release_name,
     }
     return made
 
@@ -67,18 +66,6 @@ def clock(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def release_name(chosen: str) -> str:
-    """Return the name of a release, by its job and its method.
-
-    Examples
-    --------
-    >>> release_name("0003-anonymize/mondrian")
-    'mondrian, of work 3'
-    """
-    job, _, name = chosen.partition("/")
-    return f"{name}, of work {int(job[:4])}"
 
 
 def share(part: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -184,6 +185,16 @@ def releases_of(project: Project) -> list[str]:
     return found
 
 
+def release_name(project: Project, chosen: str) -> str:
+    """Return the name of a release in words: its method, what it keeps, and when it was made."""
+    folder, _, name = chosen.partition("/")
+    task = jobs.find(project, folder).task
+    asked = ", ".join(f"{key} = {value:g}" for key, value in task["options"].get("require", {}).items())
+    made = time.strftime("%d %b, %H:%M", time.localtime(task["started"]))
+    what = f"{name} with {asked}" if asked else name.replace("epsilon", "synthetic rows with epsilon = ")
+    return f"{what}; made {made}"
+
+
 def _chosen(project: Project, kinds: Sequence[str] = ("anonymize",)) -> str | None:
     """Return the release that was chosen, or else the newest."""
     known = [one for one in releases_of(project) if one.split("/")[0][5:] in kinds]
@@ -211,7 +222,8 @@ class _OfRelease(Step):
 
     def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         known = [one for one in releases_of(project) if one.split("/")[0][5:] in self.kinds]
-        return {"releases": known, "chosen": _chosen(project, self.kinds)}
+        names = {one: release_name(project, one) for one in known}
+        return {"releases": names, "chosen": _chosen(project, self.kinds)}
 
 
 class _Attack(_OfRelease):
