@@ -15,6 +15,8 @@ __all__ = ["Limits", "Recommendation", "measuring_command", "recommend", "releas
 
 _TRAINED = {"forest": "forest", "tree": "tree", "mlp": "mlp", "boosting": "additive"}
 """The private model of `sfumato train` for each model that is compared."""
+_MORE = 0.01
+"""What a model must add to the accuracy of a guess, to be worth choosing by it."""
 _BY_VALUE = ("mondrian", "hilbert", "rplus", "microaggregate")
 """Methods that publish the medians of groups only if they are told to; see `make`."""
 
@@ -40,11 +42,16 @@ class Limits:
         The limits hold together, and for all of the points ``among`` which one is chosen, with 95 % confidence: the
         chance of an error is shared (Bonferroni).
         """
-        asked = (
-            ("re_identification", self.max_risk, 1, "the re-identification risk"),
-            ("membership_advantage", self.max_advantage, 1, "the membership advantage"),
-            ("accuracy", self.min_accuracy, -1, "the accuracy"),
-        )
+        return [words for words, _ in self._excesses(point, among)]
+
+    def distance(self, point: Point, among: int = 1) -> tuple[int, float]:
+        """Return how many limits a point may break, and by how much in all: the smaller, the closer."""
+        excesses = [excess for _, excess in self._excesses(point, among)]
+        return len(excesses), sum(excesses)
+
+    def _excesses(self, point: Point, among: int) -> list[tuple[str, float]]:
+        """Return the limits that a point may break, in words, and how far it may be beyond each."""
+        asked = self._asked()
         tail = (1 - CONFIDENCE) / max(among * sum(limit is not None for _, limit, *_ in asked), 1)
         broken = []
         for name, limit, sign, words in asked:
@@ -52,14 +59,28 @@ class Limits:
                 continue
             figure = point.figure(name)
             if figure is None:
-                broken.append(f"{words} was not measured")
+                broken.append((f"{words} was not measured", 1.0))
                 continue
             end = figure.mean + sign * figure.reach(fresh=len(figure.values), tail=tail)
+            end = min(max(end, 0.0), 1.0)
             if name == "re_identification" and (k := point.candidate.number("k")):
                 end = min(end, 1 / k)  # it is guaranteed
-            if sign * (end - limit) > 1e-12:
-                broken.append(f"{words} may be {end:.3f}, and the limit is {limit:g}")
+            if (excess := sign * (end - limit)) > 1e-12:
+                broken.append((f"{words} may be {end:.3f}, and the limit is {limit:g}", excess))
         return broken
+
+    def kept_on_average_by(self, point: Point) -> bool:
+        """Return whether the measured means keep all limits, whatever fresh seeds may give."""
+        asked = [(point.figure(name), limit, sign) for name, limit, sign, _ in self._asked() if limit is not None]
+        return all(one is not None and sign * (one.mean - limit) <= 0 for one, limit, sign in asked)
+
+    def _asked(self) -> tuple[tuple[str, float | None, int, str], ...]:
+        """Return the figure of each limit, the limit, the sign of what is worse, and the figure in words."""
+        return (
+            ("re_identification", self.max_risk, 1, "the re-identification risk"),
+            ("membership_advantage", self.max_advantage, 1, "the membership advantage"),
+            ("accuracy", self.min_accuracy, -1, "the accuracy"),
+        )
 
     def risks_only(self) -> Limits:
         """Return the limits of risks alone."""
@@ -81,6 +102,10 @@ class Limits:
         words["min_accuracy"] = "an accuracy of at least"
         given = [f"{words[name]} {value:g}" for name, value in self.to_dict().items() if value is not None]
         return " and ".join(filter(None, (", ".join(given[:-1]), *given[-1:])))
+
+
+_USUAL = Limits(max_risk=0.2, max_advantage=0.1)
+"""The limits if none are asked for."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +134,14 @@ class Recommendation:
 
 def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) -> Recommendation:
     """Return the most accurate point that keeps the limits; without limits, raw data are not recommended."""
-    asked = limits if limits != Limits() else Limits(max_risk=0.2, max_advantage=0.1)
+    asked = limits if limits != Limits() else _USUAL
     among = max(data.get("considered", 0), len(points))
     able = [point for point in points if "accuracy" in point.utility and not asked.broken_by(point, among)]
-    unchanged = _unchanged(points, able, data, asked)
+    unchanged = _unchanged(points, able, data, asked) + _no_better_than_a_guess(points, data)
     if not able:
         return Recommendation(None, _nearest(points, asked, among) + unchanged, "", asked)
     best = max(able, key=lambda point: (point.utility["accuracy"].mean, point.candidate.strength))
-    reason = _reason(best, points, asked, len(able), among)
+    reason = _reason(best, points, asked, len(able), among, data.get("guess"))
     rows = [point for point in able if point.candidate.publishes_rows]
     if rows and not best.candidate.publishes_rows:
         other = max(rows, key=lambda point: point.utility["accuracy"].mean)
@@ -125,7 +150,7 @@ def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) 
     return Recommendation(best, reason, release_command(best.candidate, data), asked)
 
 
-def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, among: int) -> str:
+def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, among: int, guess: float | None) -> str:
     accuracy = best.utility["accuracy"]
     least = accuracy.mean - accuracy.reach(tail=(1 - CONFIDENCE) / among)
     kept = (
@@ -139,11 +164,14 @@ def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, amo
         f"people (at least {least:.1%})",
     ]
     raw = next((point.utility["accuracy"].mean for point in points if point.candidate.name == "raw"), None)
-    said[-1] += "." if raw is None or best.candidate.name == "raw" else f"; without protection, {raw:.1%}."
+    said[-1] += "" if raw is None or best.candidate.name == "raw" else f"; without protection, {raw:.1%}"
+    said[-1] += "." if guess is None else f"; a guess that is always the most frequent class, {guess:.1%}."
     if (risk := best.risk.get("re_identification")) is not None:
-        said.append(f"The risk to be re-identified is {risk.mean:.3f}.")
+        said.append(f"The risk to be re-identified is {risk.mean:.3f}{_unlimited(risk.mean, limits.max_risk, 0)}.")
     if (gain := best.risk.get("membership_advantage")) is not None:
-        said.append(f"The strongest attack on membership gains {max(gain.mean, 0):.3f} over guessing.")
+        mean = max(gain.mean, 0)
+        open_to = _unlimited(mean, limits.max_advantage, 1)
+        said.append(f"The strongest attack on membership gains {mean:.3f} over guessing{open_to}.")
     return " ".join(said)
 
 
@@ -160,13 +188,38 @@ def _unchanged(points: Sequence[Point], able: Sequence[Point], data: Mapping[str
     )
 
 
+def _unlimited(risk: float, limit: float | None, which: int) -> str:
+    """Say that a risk is large, if no limit was asked for."""
+    name, usual = (("--max-risk", _USUAL.max_risk), ("--max-advantage", _USUAL.max_advantage))[which]
+    return f", and no limit of it was asked for ({name})" if limit is None and risk > (usual or 0) else ""
+
+
+def _no_better_than_a_guess(points: Sequence[Point], data: Mapping[str, Any]) -> str:
+    """Say that accuracy decides little, if no model is more accurate than a guess without any data about a person."""
+    guess = data.get("guess")
+    known = [point.utility["accuracy"].mean for point in points if "accuracy" in point.utility]
+    if guess is None or not known or max(known) >= guess + _MORE:
+        return ""
+    return (
+        f" Mind: no model here is right more often than a guess that is always the most frequent class ({guess:.1%}), "
+        "so that accuracy says little about what is useful. Compare by AUC, or by an analysis of your own."
+    )
+
+
 def _nearest(points: Sequence[Point], limits: Limits, among: int) -> str:
     """Say why no protection keeps the limits."""
     if not points:
         return "No protection could be measured."
-    closest = min(points, key=lambda point: len(limits.broken_by(point, among)))
+    closest = min(points, key=lambda point: limits.distance(point, among))
     broken = "; ".join(limits.broken_by(closest, among)) or "its accuracy was not measured"
-    return f"No protection keeps the limits. Closest is {closest.name}: {broken}."
+    near = [point.name for point in points if limits.kept_on_average_by(point)]
+    then = (
+        f"Measured with these seeds alone, {', '.join(near[:3])}{' and others' if near[3:] else ''} "
+        f"{'keep' if near[1:] else 'keeps'} them: more seeds (--seeds) or rows make it surer."
+        if near
+        else "Compare stronger protections (--protect), or accept a weaker limit."
+    )
+    return f"No protection keeps the limits. Closest is {closest.name}: {broken}. {then}"
 
 
 def release_command(candidate: Candidate, data: Mapping[str, Any], out: str | None = None) -> str:
@@ -194,6 +247,7 @@ def release_command(candidate: Candidate, data: Mapping[str, Any], out: str | No
     roles += target if candidate.name == "guided" else []
     how = ["--method", candidate.name, *_flags(given)]
     how += ["--representative", "median"] if candidate.name in _BY_VALUE else []
+    how += ["--rows-are-units"] if data.get("rows_are_units") else []
     return _line("anonymize", name, *roles, *reading, *how, "-o", out)
 
 
@@ -220,6 +274,7 @@ def measuring_command(candidate: Candidate, data: Mapping[str, Any]) -> str:
     options += ["--protect", str(candidate), "--model", ",".join(data["models"])]
     options += ["--attacks", ",".join(data["attacks"])] if data.get("attacks") else []
     options += [part for one in data.get("analyses", ()) for part in ("--analysis", one)]
+    options += ["--rows-are-units"] if data.get("rows_are_units") else []
     return _line("explore", str(data["name"]), *options, "--seeds", str(len(seeds)), "--seed", str(seeds[0]))
 
 

@@ -65,7 +65,7 @@ def synthesize(
         "adult" and "nursery" are built in. Columns with the role of an identifier are left out.
     epsilon, delta : float
         The total cost, for adding or removing one row. Delta must be below one over the number of rows; a larger delta
-        raises an error, which reveals no more than that.
+        raises an error, which is for you alone: it names that number.
     target : str, optional
         A column of categories whose dependence on all others matters most. By default the target of the schema. Rows
         in which it is missing are left out.
@@ -169,8 +169,11 @@ def synthesize(
         count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
         codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
     except SfumatoError as error:
-        how = "spent" if book is None else "charged"
-        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
+        how, hint = "spent" if book is None else "charged", error.hint
+        asked = () if condition is None else condition.columns
+        if isinstance(error, OptionError) and any(one.name in asked and one.bought for one in learned.described):
+            hint = f"{hint}; a column that is declared is checked before anything is {how}"
+        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=hint) from error
     report(0.8)
     declared = _declared(given, wanted, rules, kept)
     library = _library(given)
@@ -299,6 +302,7 @@ def _declared(table: Table, target: str | None, rules: Constraints, kept: Collec
             kind=Kind.AUTO if one.inferred else one.kind,
             domain=one.domain,
             bounds=one.bounds,
+            dates=one.dates,
             step=one.step,
             role=roles.get(one.role, Role.KEPT if one.name in kept else Role.OTHER),
         )
