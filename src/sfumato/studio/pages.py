@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,7 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 import sfumato
 from sfumato.report.page import style_sheet
 
-__all__ = ["STATIC", "fill_page", "static_file"]
+__all__ = ["STATIC", "fill_page", "moment", "static_file"]
 
 STATIC = {
     "studio.css": "text/css; charset=utf-8",
@@ -46,6 +47,7 @@ def _templates() -> Environment:
     )
     made.filters |= {
         "clock": clock,
+        "moment": moment,
         "share": share,
         "count": "{:,}".format,
         "plain": "{:g}".format,
@@ -66,6 +68,17 @@ def clock(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def moment(seconds: float) -> str:
+    """Return a time since the epoch as day and hour here.
+
+    Examples
+    --------
+    >>> len(moment(0))
+    13
+    """
+    return time.strftime("%d %b, %H:%M", time.localtime(seconds))
 
 
 def share(part: float) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sfumato.errors import OptionError
 from sfumato.studio import jobs
 from sfumato.studio.jobs import Job
+from sfumato.studio.pages import moment
 from sfumato.studio.steps import (
     KINDS,
     ROLES,
@@ -190,9 +190,8 @@ def release_name(project: Project, chosen: str) -> str:
     folder, _, name = chosen.partition("/")
     task = jobs.find(project, folder).task
     asked = ", ".join(f"{key} = {value:g}" for key, value in task["options"].get("require", {}).items())
-    made = time.strftime("%d %b, %H:%M", time.localtime(task["started"]))
     what = f"{name} with {asked}" if asked else name.replace("epsilon", "synthetic rows with epsilon = ")
-    return f"{what}; made {made}"
+    return f"{what}; made {moment(task['started'])}"
 
 
 def _chosen(project: Project, kinds: Sequence[str] = ("anonymize",)) -> str | None:
