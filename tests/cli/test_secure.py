@@ -333,3 +333,26 @@ def test_a_server_answers_records_that_it_cannot_read(sfumato: Run) -> None:
     refused(sfumato(*predict, "answer", "model", "rows.bin", "rows.bin", "-o", "a.bin"), "RelinKeys")
     refused(sfumato(*predict, "keys", "plan.json", "-o", "c"), "is not a question")
     assert "sfumato secure predict question" in sfumato(*predict).out
+
+
+def test_a_regression_answers_with_amounts_however_large(sfumato: Run) -> None:
+    size = np.linspace(0, 10, 200)
+    pl.DataFrame({"size": size, "price": 100_000 + 70_000 * size}).write_csv("t.csv")
+    options = ("--epsilon", "none", "--bounds", "size=0,10", "--bounds", "price=0,1000000", "--target", "price")
+    ran = sfumato("train", "t.csv", "--model", "linear", "--regression", *options, "-o", "model")
+    assert ran.code == 0, ran.err
+    Path("rows.csv").write_text("size\n2\n9\n")
+    predict, secret = ("secure", "predict"), ("--secret", "client.secret")
+    for step in (
+        ("question", "model", "-o", "q.json"),
+        ("keys", "q.json", "-o", "client"),
+        ("encrypt", "rows.csv", "q.json", *secret, "-o", "rows.bin"),
+        ("answer", "model", "client.public", "rows.bin", "-o", "answers.bin"),
+    ):
+        ran = sfumato(*predict, *step)
+        assert ran.code == 0, ran.err
+    ran = sfumato(*predict, "decrypt", "answers.bin", "q.json", *secret, "--json")
+    release = sf.load("model")
+    wanted = release.artifact.model.predict(pl.DataFrame({"size": [2, 9]}))  # type: ignore[attr-defined]
+    assert [one["scores"][0] for one in ran.json["answers"]] == pytest.approx(list(wanted), rel=1e-6)
+    assert all(one.keys() == {"scores"} for one in ran.json["answers"])

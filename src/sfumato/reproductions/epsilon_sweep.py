@@ -147,5 +147,6 @@ EXPERIMENT = Experiment(
     full=Settings(),
     quick=Settings(epsilons=(1, 10, "none"), samples=128, test_samples=100, epochs=1, batch_size=64),
     run=run,
-    needs="the extra torch, and about 20 CPU minutes",
+    needs="about 20 CPU minutes",
+    extra="torch",
 )

@@ -332,6 +332,17 @@ def test_the_noise_of_the_honest_holders_alone_suffices_and_each_ledger_is_charg
         one.close()
 
 
+def test_by_default_the_noise_that_nobody_can_take_away_suffices():
+    """By CKKS, a coordinator that lies can have a single vector opened, with the noise of its party alone."""
+
+    def noise(secure, **more):
+        return AnalysisPlan(analysis=Moments(("age",)), schema=SCHEMA, parties=3, secure=secure, epsilon=1.0, **more)
+
+    assert [noise(one).honest for one in ("none", "masks", "threshold", "ckks")] == [1, 2, 2, 1]
+    assert noise("ckks").noise == noise("none").noise == pytest.approx(math.sqrt(2) * noise("masks").noise, rel=1e-3)
+    assert noise("ckks", honest=3).honest == 3
+
+
 def test_private_regressions_approach_those_in_clear():
     many = {name: rows(20_000, seed) for seed, name in enumerate(NAMES)}
     for analysis in (LinearRegression(("age",), "pressure"), LogisticRegression(("age",), "ill", iterations=5)):

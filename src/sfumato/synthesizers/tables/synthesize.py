@@ -169,8 +169,11 @@ def synthesize(
         count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
         codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
     except SfumatoError as error:
-        how = "spent" if book is None else "charged"
-        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
+        how, hint = "spent" if book is None else "charged", error.hint
+        asked = () if condition is None else condition.columns
+        if isinstance(error, OptionError) and any(one.name in asked and one.bought for one in learned.described):
+            hint = f"{hint}; a column that is declared is checked before anything is {how}"
+        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=hint) from error
     report(0.8)
     declared = _declared(given, wanted, rules, kept)
     library = _library(given)
