@@ -207,6 +207,7 @@ def _task(
         raise ColumnError(f"there is no column '{predicted}'", hint=did_you_mean(predicted, table.schema.names))
     given: dict[str, Any] = {role: list(names) for role, names in roles.items()}
     table = Table.of(table, target=predicted, **given)
+    table.schema.refuse_person("exploring")
     people = None if rows_are_units else people_of(table, keys_of(table))
     if people is not None and people.repeat:
         raise InputError(
