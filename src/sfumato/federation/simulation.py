@@ -24,7 +24,7 @@ from sfumato.federation.secure.lanes import MOST_PARTIES
 from sfumato.federation.secure.openfhe import openfhe
 from sfumato.federation.secure.seal import seal
 from sfumato.federation.secure.sum import SecureSum
-from sfumato.federation.weights import network_of, set_weights
+from sfumato.federation.weights import features_of, network_of, set_weights
 
 __all__ = ["Federated", "check_secure", "names_of", "require_library", "simulate", "train_over"]
 
@@ -57,7 +57,8 @@ class Federated:
         module = network_of(self.plan).eval()
         set_weights(module, self.weights)
         with torch.no_grad():
-            parts = [module(part).softmax(1) for part in torch.from_numpy(np.array(inputs, np.float32)).split(1024)]
+            given = torch.from_numpy(np.array(inputs, np.float32)).split(1024)
+            parts = [module(features_of(self.plan, part)).softmax(1) for part in given]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
