@@ -225,7 +225,7 @@ def rows_in_markdown() -> str:
             "",
             f"## {one.title} {{ #{one.name} }}",
             "",
-            f"{one.source.removesuffix('?')}. Run it: `sfumato reproduce {one.name}`.",
+            f"{one.source}. Run it: `sfumato reproduce {one.name}`.",
             "",
         ]
         sources: list[str] = []

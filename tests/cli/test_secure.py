@@ -248,9 +248,33 @@ def test_options_that_a_plan_does_not_take_are_refused(planned: Run) -> None:
     refused(planned("mean", "--columns", "age", "--least", "3"), "mean does not take --least")
     refused(planned("table", "--columns", "ill", "--least", "3"), "only stay hidden by multi-party computation")
     refused(planned("quantiles", "--columns", "age", "--probabilities", "a"), "takes numbers from 0 to 1")
+    refused(planned("mean", "--columns", "age", "--honest", "2"), "--honest says whose noise must suffice")
+    refused(planned("table", "--columns", "ill", "--ridge", "1"), "table does not take --ridge")
+    refused(planned("linear", "--columns", "age", "--target", "age", "--iterations", "3"), "does not take --iterations")
+    refused(planned("logistic", "--columns", "age", "--target", "ill", "--ridge", "-1"), "--ridge must be")
+    assert planned("logistic", "--columns", "age", "--target", "ill", "--ridge", "0", "--iterations", "3").code == 0
+    analysis = json.loads(Path("plan.json").read_text())["plan"]["analysis"]
+    assert (analysis["ridge"], analysis["iterations"]) == (0, 3)
+    Path("plan.json").unlink()
     assert planned("quantiles", "--columns", "age", "--probabilities", "0,1", "--secure", "mpc").code == 0
     ran = planned("table", "--columns", "ill", "--force")
     assert "All counts will be open: one of 1 is a person" in ran.err
+
+
+def test_what_cannot_work_is_said_before_anybody_waits(
+    planned: Run, sfumato: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfumato.federation.secure.openfhe._running", [])
+    monkeypatch.setenv("SFUMATO_OPENFHE_PYTHON", "/nowhere/python")
+    planned("mean", "--columns", "age", "--secure", "threshold")
+    join = ("secure", "join", "north.csv", "plan.json")
+    for command in ((*join, "exchange", "--key", "north.key"), ("secure", "stats", "plan.json", "exchange")):
+        refused(sfumato(*command), "'/nowhere/python' of SFUMATO_OPENFHE_PYTHON does not import openfhe")
+    planned("mean", "--columns", "age", "--force")
+    refused(sfumato(*join, "north.csv", "--key", "north.key", "--quiet"), "'north.csv' is not a folder")
+    planned("sum", "--columns", "age", "--size", "3", "--force")
+    refused(sfumato(*join, "exchange", "--key", "north.key"), "the vector has 2 numbers, but the plan is for 3")
+    assert not Path("north.answered").exists()
 
 
 def test_links_and_junk_in_the_shared_folder_harm_nobody(tmp_path: Path) -> None:

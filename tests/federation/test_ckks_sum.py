@@ -15,8 +15,9 @@ from sfumato.federation.channel import InProcess, Party
 from sfumato.federation.secure import ckks_sum as module
 from sfumato.federation.secure.ckks_sum import CkksSum, ckks_handlers
 from sfumato.federation.secure.connect import SECURE, connect, handlers_of, sum_of
+from sfumato.federation.secure.forms import form_of, from_bytes
 from sfumato.federation.secure.masks import Roster
-from sfumato.federation.secure.seal import from_bytes, seal
+from sfumato.federation.secure.seal import seal, to_bytes
 
 NAMES = ("east", "north", "south")
 
@@ -138,11 +139,11 @@ def test_a_ciphertext_of_other_parameters_is_refused():
     keys = seal().KeyGenerator(context)
     plain = seal().Plaintext()
     seal().CKKSEncoder(context).encode([1.0], 2.0**35, plain)
-    sealed = module.to_bytes(seal().Encryptor(context, keys.secret_key()).encrypt_symmetric(plain))
+    sealed = to_bytes(seal().Encryptor(context, keys.secret_key()).encrypt_symmetric(plain))
     with pytest.raises(ProtocolError):
         module._ciphertext(sealed)
     with pytest.raises(ProtocolError):
-        from_bytes("PublicKey", module._PARAMETERS, sealed, most=2**30)
+        from_bytes(form_of(module._PARAMETERS, "public"), module._PARAMETERS, sealed)
 
 
 @settings(max_examples=50, deadline=None)

@@ -199,7 +199,7 @@ def anonymize(
         The roles of the columns; by default those of the method or of the schema. Identifiers are dropped.
     keep : sequence of str
         Columns to release unchanged although they look like identifiers or free text, or reproduce a
-        quasi-identifier or sensitive column. Such a column without a role is an error; see `accounted`.
+        quasi-identifier or sensitive column. Such a column without a role is an error.
     rows_are_units : bool
         Whether to protect rows even if a person has several rows; otherwise such a table is an error.
     schema : Schema, path or mapping, optional

@@ -59,6 +59,7 @@ def attack(
     Parameters
     ----------
     data : Release, path, Table, frame or name of a built-in data set
+        What is attacked.
     source : Table, frame, path or name, optional
         The original rows, that the release was made from.
     control : Table, frame or path, optional
@@ -73,6 +74,7 @@ def attack(
         How the training is protected: ``"guided:k=100"``, ``"mondrian:k=10"``, ``"dp:epsilon=1"``,
         ``"synthetic:epsilon=1"``.
     kind : {"synthetic", "table"}, optional
+        What a frame or file holds: synthetic rows, or anonymized ones.
     qi, sensitive, identifiers : sequence of str
         The roles of the columns, see `Table.of`; those of a release are added to its own. Without quasi-identifiers,
         a protection anonymizes all columns that a model learns from.

@@ -38,6 +38,7 @@ class ModelTarget(Discreet):
     Parameters
     ----------
     model : object with ``predict_proba``, or at least ``predict``
+        The model that is attacked.
     classes : array, optional
         The classes in the order of the columns of ``predict_proba``; the model's ``classes_`` by default.
     procedure : Procedure, optional

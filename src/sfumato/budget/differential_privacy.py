@@ -57,6 +57,7 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
     Parameters
     ----------
     epsilon, delta : float
+        The bounds that the guarantee promises.
     relation : Relation or str
         Which tables are neighbours.
     unit : str

@@ -38,7 +38,7 @@ _COMMANDS = {
     "assess": ("assess", "Measure how anonymous a table is."),
     "anonymize": ("anonymize", "Make a table anonymous, and lose as little as possible."),
     "train": ("train", "Train a model that does not reveal who it was trained on."),
-    "synthesize": ("synthesize", "Make up rows like those of a table, with a guarantee."),
+    "synthesize": ("synthesize", "Synthesize rows like those of a table, with a guarantee."),
     "attack": ("attack", "Measure what an attacker learns from a release or a model."),
     "federate": ("federate", "Train one model with several holders who keep their records."),
     "explore": ("explore", "Compare protections on one table, and choose one."),

@@ -86,7 +86,9 @@ class Column:
     Parameters
     ----------
     name : str
+        The name of the column.
     role : Role or str
+        What the column is: identifier, quasi, sensitive, target, kept or other.
     kind : Kind or str
         By default determined by the type of the column in the table.
     bounds : (float, float), optional
@@ -97,6 +99,7 @@ class Column:
         Public distance between neighbouring values: 1 for whole numbers, 0.01 for amounts with two decimals; for dates
         and times a text such as ``"1d"``, ``"15m"`` or ``"1s"``. Synthetic values are multiples of it.
     hierarchy : Hierarchy, optional
+        How its values generalise.
     reason : str
         Why `Schema.suggest` proposed this role and kind; for a kept column, the case against keeping it.
 

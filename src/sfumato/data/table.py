@@ -60,6 +60,7 @@ class Table:
     source
         The frame, or the source of the rows.
     schema : Schema, optional
+        The roles and the public facts of the columns.
     origin : Path or File, optional
         The file that the frame was read from.
     layout : File, optional
@@ -517,6 +518,7 @@ def read(
         A file; text files may be compressed (``.csv.gz``, ``.csv.zst``). Or a DuckDB database (``.duckdb``), or the
         address of a database such as ``postgresql://user@host/name`` or ``sqlite:///file.db``.
     schema : Schema, optional
+        The roles and the public facts of the columns.
     table : str, optional
         The name of the table in the database; optional for a DuckDB file with only one table.
     separator : str, optional
@@ -596,7 +598,9 @@ def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False
     Parameters
     ----------
     table : Table or frame
+        The rows to write.
     path : path
+        The file; the end of its name decides the format.
     escape_formulas : bool
         Whether to put an apostrophe before cells of a CSV or TSV file that a spreadsheet would evaluate, such as
         ``=1+1``.

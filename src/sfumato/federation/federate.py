@@ -23,8 +23,9 @@ from sfumato.federation.holdings import Holdings, holdings_of
 from sfumato.federation.plan import MODELS, FederationPlan
 from sfumato.federation.released import federated_release, write_round
 from sfumato.federation.rounds import Round
+from sfumato.federation.secure.connect import require_library
 from sfumato.federation.secure.masks import default_threshold
-from sfumato.federation.simulation import Federated, check_secure, require_library, simulate
+from sfumato.federation.simulation import Federated, check_secure, simulate
 from sfumato.learners.training.split import new_key
 
 __all__ = ["CHECKPOINT", "defaults_of", "federate", "forget", "ledgers_of", "open_ledger", "plan_of", "run_recipe"]

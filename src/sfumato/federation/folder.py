@@ -49,9 +49,12 @@ class FolderChannel(Channel):
 
     Parameters
     ----------
-    folder : the shared folder; that of each party is made in it
-    names : the parties
-    wait : how many seconds to wait for each reply, whatever the protocol says: parties may start later
+    folder
+        The shared folder; that of each party is made in it.
+    names
+        The parties.
+    wait
+        How many seconds to wait for each reply, whatever the protocol says: parties may start later.
     """
 
     def __init__(self, folder: str | Path, names: Sequence[str], *, wait: float = 600.0) -> None:
@@ -111,12 +114,18 @@ def answer_in_folder(
 
     Parameters
     ----------
-    party : the party
-    folder : the shared folder
-    timeout : how many seconds to wait for the next request
-    seen : called for each request with its kind, the bytes that were read and written, and the reason of a refusal
+    party
+        The party.
+    folder
+        The shared folder.
+    timeout
+        How many seconds to wait for the next request.
+    seen
+        Called for each request with its kind, the bytes that were read and written, and the reason of a refusal.
     """
     own, count = Path(folder) / check_name(party.name), 0
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise FileError(f"'{folder}' is not a folder", hint="give the folder that all parties share")
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         found = sorted(one for one in own.glob("*.request") if _REQUEST.fullmatch(one.name)) if own.is_dir() else []

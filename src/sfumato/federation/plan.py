@@ -24,22 +24,38 @@ class FederationPlan:
 
     Parameters
     ----------
-    model : an architecture by name: logistic, mlp, cnn, resnet18, scattering-linear
-    inputs : the shape of a sample
-    classes : the number of classes
-    rounds, epochs, batch : rounds, and local epochs and batch size in each
-    learning_rate, proximal, momentum : the local rate, mu of FedProx, and the momentum of the coordinator
-    decay : whether the local rate falls to zero over the rounds, by half a cosine
-    augment : whether holders warp and tone every image at random before each step
-    level : "none"; "record", where each holder trains with DP-SGD; "client", where clipped updates get noise
-    epsilon, delta, clip : for the levels "record" and "client"
-    spare : how many rounds may be repeated after a crash; with privacy, the noise is for these too
-    threshold : how many parties must answer; at client level, also how many of them are surely honest
-    absence : the probability that a party is left out of a round
-    bound : the largest change of a weight in a round, by one party
-    seed : the seed of initial weights, batches and absences, not of the noise
-    scale : the mean and deviation by which images are normalised
-    coding : the digest of how records become samples (`Coding.digest`), so that all holders code alike
+    model
+        An architecture by name: logistic, mlp, cnn, resnet18, scattering-linear.
+    inputs
+        The shape of a sample.
+    classes
+        The number of classes.
+    rounds, epochs, batch
+        Rounds, and local epochs and batch size in each.
+    learning_rate, proximal, momentum
+        The local rate, mu of FedProx, and the momentum of the coordinator.
+    decay
+        Whether the local rate falls to zero over the rounds, by half a cosine.
+    augment
+        Whether holders warp and tone every image at random before each step.
+    level
+        "none"; "record", where each holder trains with DP-SGD; "client", where clipped updates get noise.
+    epsilon, delta, clip
+        For the levels "record" and "client".
+    spare
+        How many rounds may be repeated after a crash; with privacy, the noise is for these too.
+    threshold
+        How many parties must answer; at client level, also how many of them are surely honest.
+    absence
+        The probability that a party is left out of a round.
+    bound
+        The largest change of a weight in a round, by one party.
+    seed
+        The seed of initial weights, batches and absences, not of the noise.
+    scale
+        The mean and deviation by which images are normalised.
+    coding
+        The digest of how records become samples (`Coding.digest`), so that all holders code alike.
 
     Examples
     --------

@@ -19,14 +19,12 @@ from sfumato.federation.channel import Channel, InProcess, Party
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import Round, Share, run_rounds
-from sfumato.federation.secure.connect import SECURE, connect
+from sfumato.federation.secure.connect import SECURE, connect, require_library
 from sfumato.federation.secure.lanes import MOST_PARTIES
-from sfumato.federation.secure.openfhe import openfhe
-from sfumato.federation.secure.seal import seal
 from sfumato.federation.secure.sum import SecureSum
 from sfumato.federation.weights import features_of, network_of, set_weights
 
-__all__ = ["Federated", "check_secure", "names_of", "require_library", "simulate", "train_over"]
+__all__ = ["Federated", "check_secure", "names_of", "simulate", "train_over"]
 
 Samples = tuple[NDArray[Any], NDArray[Any]]
 _ENCRYPTED = ("threshold", "ckks")
@@ -82,15 +80,22 @@ def simulate(
 
     Parameters
     ----------
-    plan : what all parties agree on
-    holders : the samples and classes of each; by name, if they have names
-    test : samples to score the model of each round on; the scores are exact, for the owner of these samples
-    secure : "masks"; "threshold" or "ckks" for sums under encryption; or "none" for sums in clear
+    plan
+        What all parties agree on.
+    holders
+        The samples and classes of each; by name, if they have names.
+    test
+        Samples to score the model of each round on; the scores are exact, for the owner of these samples.
+    secure
+        "masks"; "threshold" or "ckks" for sums under encryption; or "none" for sums in clear.
     checkpoint : written after every round; beside it, each holder keeps a record of what it has sent. The same call
         resumes an interrupted training.
-    progress : called after every round
-    keep : called with the number and the weights of each round
-    ledgers : the ledger of each holder, by name: holder-0001, holder-0002 ...
+    progress
+        Called after every round.
+    keep
+        Called with the number and the weights of each round.
+    ledgers
+        The ledger of each holder, by name: holder-0001, holder-0002 and so on.
 
     Examples
     --------
@@ -145,14 +150,6 @@ def check_secure(plan: FederationPlan, secure: str, parties: int) -> None:
         )
     if plan.threshold > parties:
         raise OptionError(f"the threshold is {plan.threshold}, but there are only {parties} holders")
-
-
-def require_library(secure: str) -> None:
-    """Refuse a sum whose library is missing here, before anything is started."""
-    if secure == "threshold":
-        openfhe()
-    elif secure == "ckks":
-        seal()
 
 
 def train_over(

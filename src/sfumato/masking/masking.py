@@ -322,6 +322,7 @@ def mask(
     Parameters
     ----------
     data : Table, frame or path
+        The table to perturb.
     methods : sequence of TopBottomCode, Pram, RankSwap or NoiseAddition
         The methods, in the order of application.
     seed : int, optional

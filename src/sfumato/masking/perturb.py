@@ -195,6 +195,7 @@ def perturb(
     data
         A table, a frame or a file.
     columns : sequence of str
+        The columns to perturb; all others are left out.
     epsilon : float
         The cost of a whole record, all columns together.
     schema : Schema or path, optional

@@ -100,10 +100,11 @@ def assess(
         The columns that identify a person by themselves, which must not be released.
     keep : sequence of str
         Columns to release unchanged although they look like identifiers or free text, or reproduce a quasi-identifier
-        or sensitive column. Such a column without a role is refused; see `accounted`.
+        or sensitive column. Such a column without a role is an error.
     rows_are_units : bool
         Whether guarantees may count rows where people have several; otherwise they are refused.
     schema : Schema or path, optional
+        The roles and the public facts of the columns.
     require : str, ClassGuarantee or sequence of them
         The guarantees to check, such as ``"k=10,l=3"``.
     missing : {"value", "wildcard", "drop"}

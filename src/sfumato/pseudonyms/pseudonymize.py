@@ -49,7 +49,9 @@ def pseudonymize(data: Any, method: Tokens, *, columns: Sequence[str] = (), spac
     Parameters
     ----------
     data : Table, frame or path; or a mapping or a sequence of them
+        The tables whose identifiers are replaced.
     method : KeyedTokens, RandomTokens or EncryptedTokens
+        How tokens are made.
     columns : sequence of str
         The columns to replace, which every table must have; by default the identifiers of its schema.
     space : str, optional

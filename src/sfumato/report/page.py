@@ -123,6 +123,7 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
     path : path
         The file to write; an existing one is replaced.
     title : str, optional
+        The heading of the page.
 
     Examples
     --------

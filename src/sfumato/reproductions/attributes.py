@@ -146,7 +146,7 @@ def _attacked(k: int | None, number: int) -> dict[str, Any]:
 EXPERIMENT = Experiment(
     name="attributes",
     title="Attribute inference on Nursery",
-    source='"Anonymizing Machine Learning Models", table 2: is a family\'s social situation problematic?',
+    source='"Anonymizing Machine Learning Models", table 2: whether a family\'s social situation is problematic',
     facts={
         "tree-test": Fact("decision tree: test accuracy", 0.68, 0.02),
         "tree-attack": Fact("decision tree: accuracy of the attack", 0.61),

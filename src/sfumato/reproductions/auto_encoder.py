@@ -145,5 +145,5 @@ EXPERIMENT = Experiment(
     full=Settings(),
     quick=Settings(full=False, samples=1000, epochs=4, epsilons=(10.0,), steps=20),
     run=run,
-    needs="all of MNIST, which is downloaded or read from SFUMATO_DATA; about an hour",
+    needs="the extra torch, all of MNIST, which is downloaded or read from SFUMATO_DATA; about an hour",
 )

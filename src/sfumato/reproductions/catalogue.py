@@ -66,6 +66,7 @@ def reproduce(
     name : str
         See `sfumato.reproductions.experiments`.
     quick : bool
+        Run the short form.
     progress : callable, optional
         Called with the share of the rows that is done.
     **changes

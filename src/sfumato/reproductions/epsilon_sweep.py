@@ -98,7 +98,7 @@ def _explained() -> Iterator[Row]:
         "post-processing",
         worst,
         "reproduced" if worst <= cost + 1e-12 else "differs",
-        "the worst of 439 random ways to change an answer afterwards is still ln 3",
+        "the worst of 439 ways to change the answer afterwards, on a grid of probabilities, is still ln 3",
     )
     yield EXPERIMENT.row(
         "choice",
@@ -147,4 +147,5 @@ EXPERIMENT = Experiment(
     full=Settings(),
     quick=Settings(epsilons=(1, 10, "none"), samples=128, test_samples=100, epochs=1, batch_size=64),
     run=run,
+    needs="the extra torch, and about 20 CPU minutes",
 )

@@ -75,11 +75,11 @@ def run(settings: Settings) -> Iterator[Row | Figure]:
         "absent",
         absent["accuracy"],
         ("reproduced" if absent["accuracy"] > guess + 0.01 else "differs") if whole else "not judged",
-        f"10 holders, first setting, each missing a round with a probability of {settings.absence:g}, sums not "
-        f"encrypted so that any number may answer; {_summary(settings, absent)}; always the same answer: {guess:.3f}",
+        f"10 holders, first setting, each missing a round with a probability of {settings.absence:g}, sums in clear "
+        f"so that any number may answer; {_summary(settings, absent)}; always the same answer: {guess:.3f}",
     )
     areas = ", ".join(f"{name.replace('centralised', 'central')} {one['auc']:.3f}" for name, one in found.items())
-    yield EXPERIMENT.row("roc", f"AUC: {areas}", "built", "the run draws them on its page")
+    yield EXPERIMENT.row("roc", f"AUC: {areas}", "built", "the page of the run draws them")
     if settings.private:
         private = _mean(settings, train, test, 3, epsilon=8.0)
         note = (
@@ -129,7 +129,7 @@ def _rows(settings: Settings, key: str, found: dict[str, dict[str, float]]) -> I
     note = f"{_summary(settings, ours)}; {note}"
     yield EXPERIMENT.compared(f"{key}-accuracy", ours["accuracy"], note, larger=True, comparable=xrays)
     verdict = "differs" if xrays else "not judged"
-    note = "CPU seconds of one holder, masks included; smaller images and a different machine, see the time saved"
+    note = "CPU seconds of one holder, masks included; other images and another machine: compare the time saved"
     yield EXPERIMENT.row(f"{key}-seconds", round(ours["seconds"], 1), verdict, note)
     if saved is not None:
         less = 100 * (1 - ours["seconds"] / found["central"]["seconds"])

@@ -248,7 +248,7 @@ def _network(table: Any, label: str) -> Any:
 EXPERIMENT = Experiment(
     name="membership",
     title="Membership inference against protected models",
-    source='"Anonymizing Machine Learning Models", table 1: was a record in the training data?',
+    source='"Anonymizing Machine Learning Models", table 1: whether a record was in the training data',
     facts={key: Fact(one.what, told(one.printed)) for key, one in TARGETS.items()},
     full=Settings(),
     quick=Settings(targets=("adult-rf", "adult-rf-k50", "adult-rf-e1"), rows=3_000, references=4),

@@ -144,7 +144,7 @@ def test_vectors_are_added_element_by_element():
     one = found(ElementSum("age", size=300))["age"]
     assert one["holders"] == 3
     assert one["sums"] == pytest.approx((POOLED["age"][:300] + POOLED["age"][300:600] + POOLED["age"][600:]).to_list())
-    with pytest.raises(ProtocolError, match="the vector has 300 numbers, but the plan is for 299"):
+    with pytest.raises(InputError, match="the vector has 300 numbers, but the plan is for 299"):
         found(ElementSum("age", size=299))
     with pytest.raises(OptionError, match="leave out epsilon"):
         found(ElementSum("age", size=300), epsilon=1.0)

@@ -16,7 +16,8 @@ from sfumato.errors import InputError, ModelError, ProtocolError
 from sfumato.federation.encrypted.circuit import Circuit, Square, to_circuit
 from sfumato.federation.encrypted.prediction import Client, Question, Server
 from sfumato.federation.encrypted.records import Records
-from sfumato.federation.secure.seal import CkksParameters, from_bytes, seal, to_bytes
+from sfumato.federation.secure.forms import form_of, from_bytes, galois_form
+from sfumato.federation.secure.seal import CkksParameters, seal, to_bytes
 from sfumato.learners.estimators.features import Feature, Features
 
 ERROR = 1e-3  # a few times 1e-6 was measured
@@ -44,13 +45,13 @@ def test_a_rotation_errs_in_the_first_slots_no_more_than_elsewhere(parameters):
     library, context = seal(), parameters.context
     keys, encoder = library.KeyGenerator(context), library.CKKSEncoder(context)
     made = to_bytes(keys.create_galois_keys([parameters.element(1)]))
-    turning = from_bytes("GaloisKeys", parameters, made, most=len(made))
+    turning = from_bytes(galois_form(parameters, (1,)), parameters, made)
     values = np.random.default_rng(0).uniform(-1, 1, parameters.slots)
     plain, turned = library.Plaintext(), library.Ciphertext()
     encoder.encode(values.tolist(), 2.0**parameters.scale_bits, plain)
     sent = to_bytes(library.Encryptor(context, keys.secret_key()).encrypt_symmetric(plain))
     library.Evaluator(context).rotate_vector(
-        from_bytes("Ciphertext", parameters, sent, most=len(sent)), 1, turning, turned
+        from_bytes(form_of(parameters, "record"), parameters, sent), 1, turning, turned
     )
     library.Decryptor(context, keys.secret_key()).decrypt(turned, plain)
     errors = np.abs(np.array(encoder.decode_double(plain)) - np.roll(values, -1))

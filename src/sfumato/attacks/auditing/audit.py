@@ -281,6 +281,7 @@ def audit(
     Parameters
     ----------
     release : Release, or the folder of one
+        The release whose epsilon is tested.
     source : Table, frame, path or name of a data set
         The original records. By default those that the recipe names, if it does.
     canaries : int

@@ -148,6 +148,7 @@ def replay(
     function : callable
         Takes the table and returns what would be released.
     table : Table, frame or array
+        The records that the function is run on.
     neighbours : mapping, optional
         Other tables by a description, such as ``{"a newborn": frame}``. By default tables with a record less, and with
         one more: a copy, missing values, infinities, outliers, unseen categories, at the top and at the end. Under
@@ -207,6 +208,7 @@ def declare(
     Parameters
     ----------
     value : number or array
+        The exact value that gets the noise.
     add_noise : callable
         Takes the value and returns it with noise.
     sensitivity : float

@@ -355,6 +355,7 @@ class Ledger:
         Parameters
         ----------
         event : Event
+            What is about to be run.
         times : int
             How often the event will run.
         note : str

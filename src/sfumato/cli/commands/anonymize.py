@@ -139,11 +139,11 @@ def anonymize(
     """Make a table anonymous, and lose as little as possible.
 
     Name the columns that others may know about a person with --qi and the columns that
-    they must not learn with --sensitive, and say what must hold: at least --k. Rows with
-    the same quasi-identifiers form a class. Columns named by --identifiers are left out.
-    All other columns are released unchanged; one that looks like an identifier or free
-    text, or reproduces a protected column, is refused unless --keep names it. The result
-    is measured again before it is written.
+    they must not learn with --sensitive, and state the guarantees: at least --k. Rows
+    with the same quasi-identifiers form a class. Columns named by --identifiers are left
+    out. All other columns are released unchanged; one that looks like an identifier or
+    free text, or reproduces a protected column, stops the command unless --keep names it.
+    The result is measured again before it is written.
 
     OUT is a folder with the table, a report that compares it with the original, a
     certificate that 'sfumato verify' checks, and the recipe. If OUT ends in .csv, .tsv,

@@ -28,7 +28,12 @@ __all__ = ["assess", "print_assessment"]
 
 @click.command(cls=Command)
 @table_options
-@click.option("--require", metavar="k=10,l=3", multiple=True, help="What must hold; the exit code is 1 if it does not.")
+@click.option(
+    "--require",
+    metavar="k=10,l=3",
+    multiple=True,
+    help="The guarantees to check; the exit code is 1 if one does not hold.",
+)
 @rows_option
 @click.option("--report", metavar="OUT.html", help="Write the results as an HTML page.")
 @force_option

@@ -137,12 +137,13 @@ def attack(
 
     The AUC is the chance that an attack scores a member of the data higher than somebody
     else: 0.5 is guessing, 1 is certainty. That no attack finds anything does not prove
-    that there is nothing to find. The exit code is 0 also if there is leakage, because
-    this is a measurement; with --require it is 1 if an attack is surely above the limit.
+    that there is nothing to find. The exit code is 0 even if there is leakage, because
+    this is a measurement; with --require it is 1 if an attack is certainly above the
+    limit.
 
-    With --audit, the recipe of a private model or generator is run again with planted records, and who
-    guesses which of them were there finds out how small its epsilon can be at best. An
-    audit can refute a claim, and never prove it. Add --attacks to do both.
+    With --audit, the recipe of a private model or generator is run again with planted
+    records: how well an attacker tells which of them were there gives a lower bound on
+    epsilon. An audit can refute a claim, but never prove it. Add --attacks to do both.
 
     \b
     sfumato attack release --source patients.csv

@@ -43,11 +43,11 @@ _QUICK_LIMITS = {"max_risk": 0.09, "max_advantage": 0.2}  # less is not sure fro
 def demo(as_json: bool, output: str, quick: bool) -> None:
     """See what Sfumato does, on a built-in census table.
 
-    48,842 people of the 1994 US census. How many are unique by six facts that a
-    neighbour may know? Can an attacker find them in the table, and tell who trained a
-    model? Then the same attacks on protected releases, a made-up table, and what each
+    48,842 people of the 1994 US census. How many are unique by six facts that a neighbour
+    may know? Can an attacker find them in the table, and tell whose rows a model learned
+    from? Then the same attacks on protected releases, a synthetic table, and what each
     protection costs; and the recommended release, verified. Needs no network. What was
-    measured is kept in the folder: a stopped demo goes on.
+    measured is kept in the folder: a stopped demo resumes.
     """
     from sfumato.data.io.files import write_owned
 
@@ -156,7 +156,7 @@ class _Stages:
         found = {"linkage": linked, "membership": self._gain(model)}
         return found, (
             f"In groups of {_K} or more who look alike, the chance is {linked:.1%}; and from a private forest (epsilon "
-            f"1) it gains {100 * max(found['membership'], 0):.0f} points."
+            f"1) it gains {100 * max(found['membership'], 0):.1f} points."
         )
 
     def _linkage(self, released: pl.DataFrame, inside: pl.DataFrame, outside: pl.DataFrame) -> float:
@@ -194,7 +194,7 @@ class _Stages:
         (score,) = found.models
         real, ours = score.raw, score.released
         return {"release": str(self.folder / "synthetic"), "real": real, "synthetic": ours}, (
-            f"{inside.height:,} made-up people (epsilon 1). A tree trained on them is right about {ours:.1%} of real "
+            f"{inside.height:,} synthetic people (epsilon 1). A tree trained on them is right about {ours:.1%} of real "
             f"people; one trained on real ones, {real:.1%}."
         )
 
@@ -259,7 +259,7 @@ def _print_end(result: dict[str, Any]) -> None:
     for path, what in (
         (result["report"], "who is easy to find, and by what"),
         (str(folder / "attack-raw.html"), "what attackers learn from a model; attack-private.html beside it"),
-        (result["synthetic"]["release"] + "/report.html", "the made-up people"),
+        (result["synthetic"]["release"] + "/report.html", "the synthetic people"),
         (result["frontier"], "what each protection costs, and the recommendation"),
         (result["release"] + "/report.html", "the release, with its certificate beside it"),
     ):

@@ -61,9 +61,11 @@ _SHOWN = ("re_identification", "membership_auc", "membership_advantage", "accura
 )
 @click.option("--max-risk", type=Number(**_SHARE), help="The largest re-identification risk, such as 0.09.")
 @click.option("--max-advantage", type=Number(**_SHARE), help="The largest membership advantage, such as 0.05.")
-@click.option("--min-accuracy", type=Number(**_SHARE), help="The least accuracy of the model, such as 0.8.")
+@click.option("--min-accuracy", type=Number(**_SHARE), help="The lowest accuracy of the model, such as 0.8.")
 @click.option("--bisect", is_flag=True, help="Measure only what decides the choice, not the whole grid.")
-@click.option("--seeds", type=Number(is_whole=True, most=100), default=3, show_default=True, help="Repetitions.")
+@click.option(
+    "--seeds", type=Number(is_whole=True, most=100), default=3, show_default=True, help="How many repetitions."
+)
 @click.option(
     "--seed",
     type=Number(is_whole=True, least=0, most=2**31 - 101),
@@ -71,15 +73,15 @@ _SHOWN = ("re_identification", "membership_auc", "membership_advantage", "accura
     show_default=True,
     help="The first seed.",
 )
-@click.option("--jobs", type=Number(is_whole=True, most=1024), default=2, show_default=True, help="Processes.")
+@click.option("--jobs", type=Number(is_whole=True, most=1024), default=2, show_default=True, help="How many processes.")
 @click.option(
     "--uncharged",
     is_flag=True,
     help="The data have a budget, and the choice, which stays with you, is not charged to it.",
 )
-@click.option("--public", is_flag=True, help="The data are public, so that the figures may be published.")
+@click.option("--public", is_flag=True, help="The data are public, so the figures may be published.")
 @click.option(
-    "-o", "--output", metavar="OUT", help="A folder for the measurements and the result; a stopped run goes on."
+    "-o", "--output", metavar="OUT", help="A folder for the measurements and the result; a stopped run resumes."
 )
 @click.pass_context
 def explore(
@@ -97,12 +99,12 @@ def explore(
 
     Every protection sees the same rows and the same attackers: half of the rows are
     protected, a quarter are the control of the attacks, a quarter test the model. The
-    most accurate protection that keeps the limits is recommended, with the command that
-    makes the release. The exit code is 1 if limits are given and none keeps them.
+    most accurate protection within the limits is recommended, with the command that makes
+    the release. The exit code is 1 if limits are given and no protection is within them.
 
     The figures come from the original rows, without noise, and are for you alone: no
     epsilon covers them. OUT gets report.html, frontier.md, frontier.json and every
-    measurement: run the same command again to go on after it was stopped.
+    measurement: run the same command again to resume a stopped run.
 
     \b
     sfumato explore adult --max-risk 0.09 --max-advantage 0.05 -o explored

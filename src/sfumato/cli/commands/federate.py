@@ -67,7 +67,7 @@ _FEW = 5  # clients that get processes of their own by default
 )
 @click.option("--delta", type=Number(above=0, below=1), help="The chance that the guarantee fails.  [default: 1e-5]")
 @click.option("--clip", type=Number(above=0), metavar="C", help="The largest norm of a gradient, or of an update.")
-@click.option("--epochs", type=Number(is_whole=True), help="Passes over the own records in a round.")
+@click.option("--epochs", type=Number(is_whole=True), help="Passes of each holder over its records in a round.")
 @click.option("--batch", type=Number(is_whole=True), help="The number of records in a step.")
 @click.option("--learning-rate", type=Number(above=0), metavar="R", help="The length of a step.")
 @click.option("--proximal", type=Number(least=0), metavar="MU", help="The pull towards the common model (FedProx).")
@@ -85,14 +85,20 @@ _FEW = 5  # clients that get processes of their own by default
 @click.option("--spare", type=Number(is_whole=True, least=0), help="Rounds that may be repeated after a crash.")
 @click.option("--test", metavar="FILE", help="Rows to test on.  [default: a part is held out]")
 @click.option("--samples", type=Number(is_whole=True), help="Use only N training records of built-in data.")
-@click.option("--classes", type=Number(is_whole=True, least=2), help="The number of classes of images of your own.")
+@click.option("--classes", type=Number(is_whole=True, least=2), help="The number of classes, for your own images.")
 @click.option("--no-central", is_flag=True, help="Do not also train on all records together, for comparison.")
 @click.option("--processes", is_flag=True, help="A real process for each holder, over TLS.  [default: up to 5 holders]")
 @click.option("--simulate", is_flag=True, help="All holders in this process.  [default: for more than 5 holders]")
 @click.option("--ledgers", metavar="FOLDER", help="A folder with the ledger NAME.ledger of each holder.")
 @names_option("--hosts", "Do not train: print the commands for holders of these names on machines of their own.")
 @click.option("--address", metavar="HOST:PORT", help="With --hosts: where the holders reach the coordinator.")
-@click.option("--seed", type=Number(is_whole=True, least=0), default=0, show_default=True, help="Not of the noise.")
+@click.option(
+    "--seed",
+    type=Number(is_whole=True, least=0),
+    default=0,
+    show_default=True,
+    help="The seed of weights, batches and absences, not of the noise.",
+)
 @click.option("-o", "--output", metavar="OUT", help="A new folder.  [default: DATA-federated]")
 @force_option
 @public_options
@@ -104,15 +110,15 @@ def federate(as_json: bool, data: str, output: str | None, force: bool, **option
     --clients; or a folder with one file per holder. In each round every holder trains on
     its own records and sends a masked change of the model: only the sum can be read.
 
-    Up to 5 holders are real processes on this machine, connected as machines would be;
-    more are simulated in this process, with the same messages. --hosts prints the
-    commands for real machines.
+    Up to 5 holders are real processes on this machine, connected as separate machines
+    would be; more are simulated in this process, with the same messages. --hosts prints
+    the commands for real machines.
 
     All holders code their records alike, so a table of your own needs a schema (or
     --domain and --bounds) for all columns and the classes of the target.
 
     OUT is a release, which 'sfumato verify' checks. OUT.run has the model of every round
-    and what the holders keep: run the same command again to go on after a crash.
+    and what the holders keep: run the same command again to resume after a crash.
 
     \b
     sfumato federate pneumonia --clients 10 -o lungs

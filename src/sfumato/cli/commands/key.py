@@ -29,9 +29,9 @@ def key(ctx: click.Context) -> None:
 def new(file: str, as_json: bool) -> None:
     """Write a new random key to FILE, which only you can read.
 
-    The key makes the tokens of 'sfumato pseudonymize', and turns them back. Store it
-    apart from the tables, and keep a copy: without it, no later table gets the same
-    tokens. An existing file is never overwritten.
+    The key makes the tokens of 'sfumato pseudonymize', and reverses them. Store it apart
+    from the tables, and keep a copy: without it, no later table gets the same tokens. An
+    existing file is never overwritten.
     """
     if file == "-":
         raise OptionError("'-' is stdout, where a key cannot go", hint="name a new file, which only you can read")

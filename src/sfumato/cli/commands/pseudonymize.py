@@ -72,9 +72,9 @@ def pseudonymize(
     """Replace identifiers by tokens, the same in all tables.
 
     Equal identifiers get equal tokens in every file, now and later, so tables can still
-    be joined. keyed: tokens are made with the key and cannot be turned back. random: an
-    encrypted mapping stores the tokens. encrypted: the key turns tokens back.
-    Pseudonymized data is still personal data.
+    be joined. keyed: tokens are made with the key and cannot be reversed. random: an
+    encrypted mapping stores the tokens. encrypted: the key reverses them. Pseudonymized
+    data is still personal data.
 
     \b
     sfumato key new pseudonyms.key

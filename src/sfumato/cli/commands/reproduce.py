@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["reproduce"]
 
 _LIST = "list"
+_INDENT = "    "
 
 
 @click.command(cls=Command)
@@ -67,9 +68,9 @@ def _list(every: tuple[Experiment, ...], *, as_json: bool) -> None:
         return
     for each in every:
         echo(style(f"{each.name}  {each.title}", bold=True))
-        echo_wrapped(f"{each.source}; {len(each.facts)} figures and statements")
+        echo_wrapped(f"{_INDENT}{each.source}; {len(each.facts)} figures and statements", _INDENT)
         if each.needs:
-            echo_wrapped(f"A full run needs {each.needs}.")
+            echo_wrapped(f"{_INDENT}A full run needs {each.needs}.", _INDENT)
 
 
 def _print(found: Reproduction) -> None:

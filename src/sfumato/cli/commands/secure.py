@@ -44,7 +44,8 @@ def secure(ctx: click.Context) -> None:
 
     Several holders, such as hospitals, want one figure about all their rows. Each makes a
     key, all agree on a plan, each joins with its own table, and one of them, or anyone
-    else, coordinates. The coordinator sees the sum of all holders, and nothing of one.
+    else, coordinates. The coordinator sees the sum over all holders, and nothing about
+    any one of them.
 
     \b
     sfumato secure keys north
@@ -63,8 +64,8 @@ def secure(ctx: click.Context) -> None:
 def keys(name: str, output: str, as_json: bool) -> None:
     """Make the keys of a party: NAME.key, which only you can read, and NAME.pub for the others.
 
-    The others know you by NAME.pub: hand it over so that nobody can exchange it on the
-    way. Keep NAME.key to yourself. An existing file is never overwritten.
+    The others know you by NAME.pub: hand it over on a channel on which nobody can replace
+    it. Keep NAME.key to yourself. An existing file is never overwritten.
     """
     from sfumato.federation import new_identity
 
@@ -93,7 +94,7 @@ def keys(name: str, output: str, as_json: bool) -> None:
 @names_option("--columns", "The columns, such as age,income.")
 @click.option("--target", metavar="NAME", help="What a regression predicts.")
 @click.option(
-    "--schema", "schema_file", metavar="FILE", required=True, help="Bounds and domains of the columns, public."
+    "--schema", "schema_file", metavar="FILE", required=True, help="The public bounds and domains of the columns."
 )
 @click.option(
     "--party", "parties", metavar="FILE", multiple=True, required=True, help="The .pub file of a party. Repeat."
@@ -104,32 +105,57 @@ def keys(name: str, output: str, as_json: bool) -> None:
     type=Choice("none", "masks", "threshold", "ckks", "mpc", of="federation.secure.connect:SECURE"),
     default="masks",
     show_default=True,
-    help="How vectors are kept secret: pairwise masks, encryption that opens with all shares only, encryption with one "
+    help="How vectors are kept secret: pairwise masks, encryption that opens only with all shares, encryption with one "
     "key holder, the first party by name, or multi-party computation with a majority of honest parties.",
 )
-@click.option("--threshold", type=click.IntRange(min=1), metavar="N", help="How many must take part.  [default: all]")
-@click.option("--rows", type=click.IntRange(min=1), default=10_000_000, metavar="N", help="The most rows of one party.")
-@click.option("--bins", type=click.IntRange(min=1), metavar="N", help="Of a histogram (10) or of quantiles (1000).")
+@click.option(
+    "--threshold", type=click.IntRange(min=1), metavar="N", help="How many parties must take part.  [default: all]"
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=10_000_000,
+    metavar="N",
+    help="The largest number of rows of one party.",
+)
+@click.option(
+    "--bins", type=click.IntRange(min=1), metavar="N", help="How many bins.  [default: histogram 10, quantiles 1000]"
+)
 @click.option("--size", type=click.IntRange(min=1), metavar="N", help="How many numbers each vector of a sum has.")
 @click.option(
     "--probabilities",
     metavar="A,B",
-    help="Of quantiles, such as 0,0.5,1 for the smallest value, the median and the largest.  [default: 0.25,0.5,0.75]",
+    help="Which quantiles: 0,0.5,1 are the smallest value, the median and the largest.  [default: 0.25,0.5,0.75]",
 )
 @click.option(
     "--least",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Never open counts below N: of a histogram or a table, with --secure mpc.",
+    help="With --secure mpc: counts below N in a histogram or table stay hidden.",
 )
 @click.option(
     "--function",
     "source",
     metavar="FILE",
-    help="Python source with function(mpc, vectors), for the plan of a function, with --secure mpc.",
+    help="With --secure mpc: Python source with function(mpc, vectors), for a plan of a function.",
+)
+@click.option("--iterations", type=click.IntRange(1, 1000), metavar="N", help="Of a logistic regression.  [default: 8]")
+@click.option(
+    "--ridge",
+    type=Number(least=0),
+    metavar="X",
+    help="Of a regression: how strongly the slopes, of columns scaled to -1 and 1, are drawn to 0.  [default: 1 for "
+    "logistic, 1e-6 for linear]",
 )
 @click.option("--epsilon", type=Number(above=0), metavar="E", help="Add noise, and charge every party's own ledger.")
-@click.option("--delta", type=Number(above=0), default=1e-6, show_default=True, metavar="D", help="For --epsilon.")
+@click.option(
+    "--delta",
+    type=Number(above=0),
+    default=1e-6,
+    show_default=True,
+    metavar="D",
+    help="The delta that goes with --epsilon.",
+)
 @click.option(
     "--honest",
     type=click.IntRange(min=1),
@@ -152,6 +178,8 @@ def plan(
     probabilities: str | None,
     least: int | None,
     source: str | None,
+    iterations: int | None,
+    ridge: float | None,
     epsilon: float | None,
     delta: float,
     honest: int | None,
@@ -171,6 +199,8 @@ def plan(
         --schema schema.toml --party north.pub --party south.pub -o plan.json
     """
     check_output(output, force=force)
+    if honest is not None and epsilon is None:
+        raise OptionError("--honest says whose noise must suffice, and there is none", hint="give --epsilon")
 
     from sfumato.federation import Agreement, AnalysisPlan, load_public
 
@@ -187,6 +217,8 @@ def plan(
                 source=None if source is None else _text(source),
                 bins=bins,
                 least=least,
+                iterations=iterations,
+                ridge=ridge,
                 probabilities=None if probabilities is None else _numbers(probabilities),
             ),
             schema=sf.Schema.load(schema_file),
@@ -217,6 +249,8 @@ _TAKES = {
     "bins": ("histogram", "quantiles"),
     "least": ("histogram", "table"),
     "probabilities": ("quantiles",),
+    "iterations": ("logistic",),
+    "ridge": ("linear", "logistic"),
 }
 _NEEDED = ("target", "size", "source")
 
@@ -283,7 +317,7 @@ def _text(path: str) -> str:
     "--function",
     "source",
     metavar="FILE",
-    help="For the plan of a function: the program, which you have read. It must be that of the plan.",
+    help="Your own copy of the function that the plan runs, which you have read.",
 )
 @ledger_option
 @_WAIT
@@ -301,13 +335,13 @@ def join(
     """Take part with your own table, until the coordinator has its result.
 
     FILE is your table, PLAN the file that all parties have, EXCHANGE a folder that all of
-    them can write to. Your rows never leave this process: it answers with what the plan
-    says, hidden as the plan says, and once. With an epsilon, the noise is added here and
-    your ledger is charged first. It prints what the plan says, then a line for each
-    message of yours.
+    them can write to. Your rows never leave this process: it answers what the plan asks,
+    protected as the plan says, and only once. With an epsilon, the noise is added here
+    and your ledger is charged first. It prints what the plan computes, then a line for
+    each of your messages.
 
     The keys of the others in the plan must be those of the .pub files that they handed to
-    you: whoever could exchange them would see your vector.
+    you: anyone who could replace them would see your vector.
 
     \b
     sfumato secure join north.csv plan.json exchange --key north.key
@@ -382,12 +416,11 @@ def _coordinate(plan_file: str, exchange: str, wait: float, as_json: bool, *, ve
         raise OptionError(
             f"the plan is for {agreement.plan.analysis.kind}", hint="use stats" if vectors else "use sfumato secure sum"
         )
+    sums = sum_of(agreement.plan.secure, agreement.roster, agreement.plan.function)
     channel = FolderChannel(exchange, agreement.roster.names, wait=wait)
     echo(f"Waiting for {', '.join(channel.names)} ...", err=True)
     try:
-        found = analyse(
-            agreement.plan, channel, sum_of(agreement.plan.secure, agreement.roster, agreement.plan.function)
-        )
+        found = analyse(agreement.plan, channel, sums)
     finally:
         channel.end()
     plain = {**found.to_dict(), "sent": channel.sent, "received": channel.received}

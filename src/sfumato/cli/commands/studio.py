@@ -22,13 +22,13 @@ def studio(as_json: bool, data: str | None, table: str, port: int, folder: str |
     """Use Sfumato in a browser, on this machine alone.
 
     Opens a page that leads from a table to a verified release: the roles of its columns,
-    how identifiable people are, what must hold, methods beside each other, attacks, and
-    the choice. FILE is a table, the address of a database together with --table, or the
+    how identifiable people are, the guarantees, methods side by side, attacks, and the
+    choice. FILE is a table, the address of a database together with --table, or the
     built-in adult or nursery.
 
     Nothing leaves this machine. The address works once, in one browser; other users of
-    the machine are refused. Your work is kept in a folder that only you can enter. Stop
-    with Ctrl-C; work that runs goes on, and is there when you start the studio again.
+    the machine are kept out. Your work is kept in a folder that only you can enter. Stop
+    with Ctrl-C; running work continues, and is there when you start the studio again.
 
     \b
     sfumato studio

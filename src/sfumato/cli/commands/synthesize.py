@@ -95,19 +95,21 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
     "[default: tree, or distillation]",
 )
 @click.option(
-    "--target", metavar="NAME", help="The column that models will predict: its dependence on the others is kept best."
+    "--target",
+    metavar="NAME",
+    help="The column that models will predict: its relation to the others is preserved best.",
 )
 @click.option(
     "-n",
     "--rows",
     type=Number(is_whole=True),
     metavar="N",
-    help="How many rows or images to make up.  [default: about as many as DATA has, by a noisy count]",
+    help="How many rows or images to draw.  [default: about as many as DATA has, by a noisy count]",
 )
 @click.option(
     "--given",
     metavar="CONDITION",
-    help="What all made-up rows meet: sex=f,age=30..39, or a condition as in 'sfumato query'.",
+    help="A condition that all rows meet: sex=f,age=30..39, or one as in 'sfumato query'.",
 )
 @click.option(
     "--constraint",
@@ -119,14 +121,14 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 @click.option(
     "--weights",
     metavar="NAME",
-    help="The column of survey weights, with a declared upper bound; it is not made up.",
+    help="The column of survey weights, with a declared upper bound; it is not synthesized.",
 )
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
-@names_option("--keep", "Columns to make up although they look like names or free text.")
+@names_option("--keep", "Columns to synthesize although they look like names or free text.")
 @click.option(
     "--declared-only",
     is_flag=True,
-    help="Refuse a column whose values or bounds are not declared, instead of paying for them.",
+    help="Stop at a column whose values or bounds are not declared, instead of paying for them.",
 )
 @click.option(
     "--classes",
@@ -149,7 +151,7 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 )
 @click.option("--device", metavar="NAME", help="Images: cpu, or cuda for a GPU.  [default: the GPU, if there is one]")
 @click.option(
-    "--seed", type=Number(is_whole=True, least=0), metavar="N", help="Makes everything but the noise reproducible."
+    "--seed", type=Number(is_whole=True, least=0), metavar="N", help="Make everything but the noise reproducible."
 )
 @seed_option
 @ledger_option
@@ -182,12 +184,12 @@ def synthesize(
     ledger: str | None,
     **options: Any,
 ) -> None:
-    """Make up rows or images like those of a data set, that do not reveal who is in it.
+    """Synthesize rows or images like those of a data set, without revealing who is in it.
 
     DATA is a table, or the built-in adult or nursery. The counts of its values are
-    published with noise, and new rows are drawn from the noisy counts: whether any one
-    row was in DATA hardly changes what comes out, whatever else is known. The smaller
-    epsilon, the less.
+    published with noise, and new rows are drawn from the noisy counts: the result hardly
+    depends on any one row of DATA, whatever else is known. The smaller epsilon, the less
+    it does.
 
     Declare what is public: the values of categories and the bounds of numbers, in a
     schema or with --domain and --bounds. What is not declared is estimated with a part
@@ -201,8 +203,8 @@ def synthesize(
 
     OUT is a folder with the rows (table.csv or table.parquet) or images (images.npz), the
     generator, which draws more at no further cost (in Python: sf.load), a certificate,
-    which 'sfumato verify' checks, and a report of everything that was paid for. How near
-    the rows come to the original is in OUT.owner.html, a page, and in OUT.owner.json. They
+    which 'sfumato verify' checks, and a report of everything that was paid for.
+    OUT.owner.html, a page, and OUT.owner.json compare the rows with the original. They
     are for you alone, unless the data is built in and so public. For images they are
     written with --private-page: they show real images and their nearest synthetic ones,
     and what a network learns from each.

@@ -29,10 +29,14 @@ class AnalysisHolder:
 
     Parameters
     ----------
-    name : its name
-    plan : what all holders agree on; a request of another plan is refused
-    rows : its table
-    ledger : its own ledger, charged before the first sum leaves the holder. Without one, nothing remembers the cost.
+    name
+        Its name.
+    plan
+        What all holders agree on; a request for another plan is rejected.
+    rows
+        Its table.
+    ledger
+        Its own ledger, charged before the first sum leaves the holder. Without one, nothing remembers the cost.
     once : called before the first sum leaves the holder, with an error if this plan has been answered before; see
         `Answered`. Without it, a holder that is started again answers the plan again.
     """
@@ -53,6 +57,7 @@ class AnalysisHolder:
         )
         if len(self._columns.numbers) > plan.rows:
             raise InputError(f"party '{name}' has more than the {plan.rows:,} rows that the plan allows")
+        plan.analysis.check(self._columns)
         self._sent = 0
         self._state: NDArray[np.float64] | None = None
 

@@ -79,6 +79,9 @@ class Analysis(ABC):
     def norm(self, schema: Schema) -> float:
         """Return the largest Euclidean norm of what one row adds."""
 
+    def check(self, columns: Columns) -> None:  # noqa: B027 - most take any rows
+        """Raise an error, before a holder joins, if its rows do not fit."""
+
     @abstractmethod
     def add(self, schema: Schema, columns: Columns, state: Floats) -> Integers:
         """Add up the rows of a holder, in steps of the grid."""
@@ -398,10 +401,12 @@ class ElementSum(Analysis):
         """Bound what one row adds: its element."""
         return 1.0
 
+    def check(self, columns: Columns) -> None:
+        """Refuse a vector of another length."""
+        _of_size(columns, self.size)
+
     def add(self, schema: Schema, columns: Columns, state: Floats) -> Integers:
         """Return the elements themselves."""
-        if len(columns.numbers) != self.size:
-            raise InputError(f"the vector has {len(columns.numbers):,} numbers, but the plan is for {self.size:,}")
         steps = np.rint(columns.numbers[:, 0] * 2.0**GRID).astype(np.int64)
         return np.concatenate([steps, [1 << GRID]])
 
@@ -418,8 +423,10 @@ class JointFunction(Analysis):
 
     Parameters
     ----------
-    column : the column that holds the vector
-    size : how many numbers each holder has
+    column
+        The column that holds the vector.
+    size
+        How many numbers each holder has.
     source : Python source with ``function(mpc, vectors)``, which gets MPyC's runtime and one secure array for each
         holder, in the order of their names, and returns secure numbers or arrays of them. It runs at every holder: all
         should read it before they agree.
@@ -474,14 +481,15 @@ class JointFunction(Analysis):
         """Return the numbers."""
         return {self.column: {"opened": found.tolist()}}
 
+    def check(self, columns: Columns) -> None:
+        """Refuse a vector of another length, or of fractions."""
+        _of_size(columns, self.size)
+        if (columns.values != np.rint(columns.values)).any():
+            raise InputError(f"the values of column '{self.column}' must be whole numbers for a joint function")
+
     def add(self, schema: Schema, columns: Columns, state: Floats) -> Integers:
         """Return the elements themselves."""
-        if len(columns.numbers) != self.size:
-            raise InputError(f"the vector has {len(columns.numbers):,} numbers, but the plan is for {self.size:,}")
-        values = columns.values[:, 0]
-        if (values != np.rint(values)).any():
-            raise InputError(f"the values of column '{self.column}' must be whole numbers for a joint function")
-        return values.astype(np.int64)
+        return columns.values[:, 0].astype(np.int64)
 
     def result(self, schema: Schema, state: Floats, noise: float) -> dict[str, Any]:
         """Give none: a function has no sum."""
@@ -585,7 +593,7 @@ class LinearRegression(_Regression):
         intercept, own = self._scaled(schema, slopes * unit.half)
         count = float(matrix[0, 0])
         residual = float(state[-1] - 2 * slopes @ right + slopes @ matrix @ slopes)
-        spread = float(state[-1]) - right[0] ** 2 / count if count >= 1 else 0.0
+        spread = float(state[-1] - right[0] ** 2 / count) if count >= 1 else 0.0
         fit = 1 - max(residual, 0.0) / spread if spread > 0 else None
         return {"count": _count(count, noise), "intercept": intercept + unit.middle, "slopes": own, "r2": fit}
 
@@ -712,6 +720,11 @@ def _names(analysis: Any, field: str) -> None:
         object.__setattr__(analysis, field, tuple(given))
     elif not isinstance(given, str) or not given:
         raise OptionError(f"'{field}' of an analysis must be the name of a column, got {given!r}")
+
+
+def _of_size(columns: Columns, size: int) -> None:
+    if len(columns.numbers) != size:
+        raise InputError(f"the vector has {len(columns.numbers):,} numbers, but the plan is for {size:,}")
 
 
 def _parts(values: NDArray[Any]) -> Iterator[NDArray[Any]]:

@@ -31,12 +31,18 @@ class AnalysisPlan:
 
     Parameters
     ----------
-    analysis : what is computed
-    schema : the columns, with the public bounds and domains that it needs
-    parties : how many holders there are
-    secure : "none", "masks", "threshold", "ckks" or "mpc"
-    threshold : how many holders must take part; all by default
-    rows : the largest number of rows of one holder; public
+    analysis
+        What is computed.
+    schema
+        The columns, with the public bounds and domains that it needs.
+    parties
+        How many holders there are.
+    secure
+        "none", "masks", "threshold", "ckks" or "mpc".
+    threshold
+        How many holders must take part; all by default.
+    rows
+        The largest number of rows of one holder; public.
     epsilon, delta : with an epsilon every holder adds its share of the noise before anything leaves it, so the result
         is differentially private. Neighbours differ in one row of one holder.
     honest : how many of the shares of noise must suffice. The default is one less than ``threshold``, so that no

@@ -48,15 +48,20 @@ def assess_union(
 
     Parameters
     ----------
-    channel : the holders, whose handlers are made with `contribution`
-    secure : how their counts are added up
-    schema : the roles and public values of the columns
-    round_ : a number that no other sum of this run has
+    channel
+        The holders, whose handlers are made with `contribution`.
+    secure
+        How their counts are added up.
+    schema
+        The roles and public values of the columns.
+    round_
+        A number that no other sum of this run has.
     stepwise : whether to count one column after the other, so that there is no limit to the number of combinations:
         only the combinations that occur so far are counted with the values of the next column. The coordinator learns
         the same, but holders learn which combinations occur in the union. Takes a sum per column, with the rounds from
         ``round_`` on.
-    options : those of `sfumato.assess` that say how to measure, such as ``require``
+    options
+        Those of `sfumato.assess` that say how to measure, such as ``require``.
 
     Examples
     --------

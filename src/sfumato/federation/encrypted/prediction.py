@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError, ModelError, ProtocolError
 from sfumato.federation.encrypted.circuit import Circuit
 from sfumato.federation.encrypted.records import Records
-from sfumato.federation.secure.seal import CkksParameters, from_bytes, seal, to_bytes
+from sfumato.federation.secure.forms import form_of, from_bytes, galois_form
+from sfumato.federation.secure.seal import CkksParameters, seal, to_bytes
 from sfumato.federation.wire import Message, decode, encode
 
 __all__ = ["Client", "Question", "Server"]
@@ -136,7 +137,7 @@ class Client:
                 }
             )
         else:
-            self._secret = from_bytes("SecretKey", question.parameters, secret, most=question.parameters.most_bytes(1))
+            self._secret = from_bytes(form_of(question.parameters, "secret"), question.parameters, secret)
         self._encryptor = library.Encryptor(context, self._secret)
         self._decryptor = library.Decryptor(context, self._secret)
 
@@ -165,7 +166,7 @@ class Client:
 
     def decrypt(self, answer: bytes) -> Floats:
         """Return the scores that an answer holds."""
-        given = from_bytes("Ciphertext", self.question.parameters, answer, most=self.question.parameters.most_bytes(3))
+        given = from_bytes(form_of(self.question.parameters, "answer"), self.question.parameters, answer)
         plain = seal().Plaintext()
         try:
             self._decryptor.decrypt(given, plain)
@@ -208,22 +209,14 @@ class Server:
     def connect(self, public_keys: bytes) -> Session:
         """Read the public keys of a client, once; a `ProtocolError` if they are damaged or do not fit."""
         given, parameters, steps = decode(public_keys), self.question.parameters, self.question.steps
-        one = 2 * (parameters.depth + 1)  # polynomials of a key
-        relin = from_bytes("RelinKeys", parameters, given.get("relin", b""), most=parameters.most_bytes(one))
-        galois = None
-        if steps:
-            most = parameters.most_bytes(one * len(steps))
-            galois = from_bytes("GaloisKeys", parameters, given.get("galois", b""), most=most)
-            if not all(galois.has_key(parameters.element(step)) for step in steps):
-                raise ProtocolError("a key for a rotation is missing", hint="make the keys for this model")
+        relin = from_bytes(form_of(parameters, "relin"), parameters, given.get("relin"))
+        galois = from_bytes(galois_form(parameters, steps), parameters, given.get("galois")) if steps else None
         return Session(galois, relin)
 
     def answer(self, session: Session, record: bytes) -> bytes:
         """Return the encrypted scores of an encrypted record."""
         parameters = self.question.parameters
-        at = from_bytes("Ciphertext", parameters, record, most=parameters.most_bytes(2))
-        if at.size() != 2 or at.scale != float(2**parameters.scale_bits) or at.parms_id() != self._levels[0][0]:
-            raise ProtocolError("the record is not encrypted as this model needs")
+        at = from_bytes(form_of(parameters, "record"), parameters, record)
         periods, evaluator = self.question.periods, self._evaluator
         try:
             for place, (diagonals, bias) in enumerate(self._layers):

@@ -29,10 +29,10 @@ from sfumato.federation.holdings import Holdings, check_name, holdings_of, read_
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.released import federated_release, write_round
 from sfumato.federation.rounds import Round
-from sfumato.federation.secure.connect import handlers_of, sum_of
+from sfumato.federation.secure.connect import handlers_of, require_library, sum_of
 from sfumato.federation.secure.masks import Roster
 from sfumato.federation.secure.sum import PlainSum, SecureSum, plain_handlers
-from sfumato.federation.simulation import Federated, check_secure, require_library, train_over
+from sfumato.federation.simulation import Federated, check_secure, train_over
 from sfumato.federation.wire import Message
 
 __all__ = [

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 
 from sfumato.errors import OptionError, ProtocolError
 from sfumato.federation.channel import Channel, Handler
+from sfumato.federation.secure.forms import form_of, from_bytes
 from sfumato.federation.secure.lanes import LANE, check_size, from_lanes, to_lanes
 from sfumato.federation.secure.masks import Roster
-from sfumato.federation.secure.seal import CkksParameters, from_bytes, seal, to_bytes
+from sfumato.federation.secure.seal import CkksParameters, seal, to_bytes
 from sfumato.federation.secure.sum import Contribute, Rounds, SecureSum, Summed, contributed, too_few
 from sfumato.federation.wire import Message
 
@@ -45,8 +46,10 @@ class CkksSum(SecureSum):
 
     Parameters
     ----------
-    roster : the parties, and how many of them must take part
-    keyholder : the party that has the secret key, by default the first one; it need not contribute
+    roster
+        The parties, and how many of them must take part.
+    keyholder
+        The party that has the secret key, by default the first one; it need not contribute.
 
     Examples
     --------
@@ -193,7 +196,7 @@ def keyholder_of(roster: Roster, name: str | None) -> str:
 
 def _encrypted(public: bytes, lanes: NDArray[np.int64], place: int) -> tuple[list[bytes], int]:
     library = seal()
-    key = from_bytes("PublicKey", _PARAMETERS, public, most=_PARAMETERS.most_bytes(2))
+    key = from_bytes(form_of(_PARAMETERS, "public"), _PARAMETERS, public)
     encryptor, encoder = library.Encryptor(_PARAMETERS.context, key), library.CKKSEncoder(_PARAMETERS.context)
     count = max(-(-len(lanes) // _ROOM), 1)
     rows = np.full((count, _PARAMETERS.slots), float(place))
@@ -208,11 +211,7 @@ def _encrypted(public: bytes, lanes: NDArray[np.int64], place: int) -> tuple[lis
 
 
 def _ciphertext(data: Any) -> Any:
-    found = from_bytes("Ciphertext", _PARAMETERS, data, most=_PARAMETERS.most_bytes(2))
-    context = _PARAMETERS.context
-    if found.size() != 2 or found.scale != _SCALE or found.parms_id() != context.first_context_data().parms_id():
-        raise ProtocolError("a vector is not encrypted as this sum needs")
-    return found
+    return from_bytes(form_of(_PARAMETERS, "vector"), _PARAMETERS, data)
 
 
 def _read(

@@ -13,11 +13,13 @@ from sfumato.federation.channel import Handler
 from sfumato.federation.secure.ckks_sum import CkksSum, ckks_handlers
 from sfumato.federation.secure.lanes import check_size
 from sfumato.federation.secure.masks import Roster
-from sfumato.federation.secure.mpc import MOST_NUMBERS, SUM, MpcSum, check_parties, mpc_handlers
+from sfumato.federation.secure.mpc import MOST_NUMBERS, SUM, MpcSum, check_parties, mpc_handlers, require_mpyc
+from sfumato.federation.secure.openfhe import openfhe
+from sfumato.federation.secure.seal import seal
 from sfumato.federation.secure.sum import Contribute, MaskedSum, PlainSum, SecureSum, masked_handlers, plain_handlers
 from sfumato.federation.secure.threshold_sum import ThresholdSum, threshold_handlers
 
-__all__ = ["SECURE", "check_sum", "connect", "handlers_of", "sum_of"]
+__all__ = ["SECURE", "check_sum", "connect", "handlers_of", "require_library", "sum_of"]
 
 SECURE = ("none", "masks", "threshold", "ckks", "mpc")
 """Sums in clear; by masks; by threshold encryption; by CKKS with one key holder; by multi-party computation."""
@@ -46,14 +48,32 @@ def check_sum(secure: str, *, parties: int, words: int, bits: int = 32) -> None:
             )
 
 
+def require_library(secure: str) -> None:
+    """Refuse a sum whose library is missing here, before anything is started.
+
+    Examples
+    --------
+    >>> require_library("masks")
+    """
+    if secure == "threshold":
+        openfhe()
+    elif secure == "ckks":
+        seal()
+    elif secure == "mpc":
+        require_mpyc()
+
+
 def sum_of(secure: str, roster: Roster, function: Mapping[str, Any] = SUM) -> SecureSum:
     """Return the coordinator's half.
 
     Parameters
     ----------
-    secure : "none", "masks", "threshold", "ckks" or "mpc"
-    roster : the parties
-    function : what is opened of the vectors, for "mpc" alone
+    secure
+        "none", "masks", "threshold", "ckks" or "mpc".
+    roster
+        The parties.
+    function
+        What is opened of the vectors, for "mpc" alone.
 
     Examples
     --------
@@ -61,6 +81,7 @@ def sum_of(secure: str, roster: Roster, function: Mapping[str, Any] = SUM) -> Se
     >>> type(sum_of("masks", Roster(bytes(32), keys, 2))).__name__
     'MaskedSum'
     """
+    require_library(secure)
     if secure == "none":
         return PlainSum(roster.threshold)
     if secure == "masks":
@@ -83,6 +104,7 @@ def handlers_of(
     function: Mapping[str, Any] = SUM,
 ) -> dict[str, Handler]:
     """Return a party's half, around the function that makes its vector."""
+    require_library(secure)
     if secure == "none":
         return plain_handlers(contribute)
     if secure == "masks":
@@ -103,10 +125,14 @@ def connect(
 
     Parameters
     ----------
-    secure : "none", "masks", "threshold", "ckks" or "mpc"
-    contribute : what makes the vector of each party, by name
-    threshold : how many parties must take part
-    function : what is opened of the vectors, for "mpc" alone
+    secure
+        "none", "masks", "threshold", "ckks" or "mpc".
+    contribute
+        What makes the vector of each party, by name.
+    threshold
+        How many parties must take part.
+    function
+        What is opened of the vectors, for "mpc" alone.
 
     Examples
     --------

@@ -61,8 +61,10 @@ class MpcSum(SecureSum):
 
     Parameters
     ----------
-    roster : the parties, at least 3; all must take part
-    function : what is opened of their vectors, by default the sum
+    roster
+        The parties, at least 3; all must take part.
+    function
+        What is opened of their vectors, by default the sum.
     """
 
     def __init__(self, roster: Roster, function: Mapping[str, Any] = SUM) -> None:
@@ -114,8 +116,7 @@ def mpc_handlers(
 ) -> dict[str, Handler]:
     """Return a party's half of an `MpcSum`; it takes part in a round once, and never in an older one."""
     check_parties(len(roster.keys))
-    if importlib.util.find_spec("mpyc") is None:
-        raise MissingExtra("multi-party computation needs MPyC", hint="pip install 'sfumato[federation]'")
+    require_mpyc()
     rounds = Rounds(name, lambda round_: _Party(roster, round_, name, identity, function))
     party = rounds.party
 
@@ -129,6 +130,12 @@ def mpc_handlers(
         "mpc/begin": begin,
         "mpc/mail": lambda request: party(request).mail(request["mail"]),
     }
+
+
+def require_mpyc() -> None:
+    """Raise a `MissingExtra` unless MPyC is installed."""
+    if importlib.util.find_spec("mpyc") is None:
+        raise MissingExtra("multi-party computation needs MPyC", hint="pip install 'sfumato[federation]'")
 
 
 def check_parties(parties: int) -> None:

@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import OptionError, ProtocolError, require_extra
+from sfumato.errors import OptionError, require_extra
 
-__all__ = ["CkksParameters", "from_bytes", "seal", "to_bytes"]
+__all__ = ["CkksParameters", "seal", "to_bytes"]
 
 _SECURE = {8192: 218, 16384: 438}  # bits of modulus by degree: homomorphicencryption.org 2018, 128 bits
 _HEADROOM = 10  # bits of a result before its point
@@ -95,10 +95,6 @@ class CkksParameters:
         """Return the automorphism that rotates a vector to the left."""
         return pow(3, step, 2 * self.degree)
 
-    def most_bytes(self, polynomials: int) -> int:
-        """Return an upper bound of the size of so many polynomials as bytes."""
-        return 1024 + polynomials * (self.degree * 8 + 128) * (self.depth + 2)
-
 
 def to_bytes(thing: Any) -> bytes:
     """Return a key or ciphertext of SEAL as bytes. SEAL writes files only: this one is in a folder of mode 0700."""
@@ -106,20 +102,3 @@ def to_bytes(thing: Any) -> bytes:
         path = Path(folder, "seal")
         thing.save(str(path))
         return path.read_bytes()
-
-
-def from_bytes(kind: str, parameters: CkksParameters, data: bytes, *, most: int) -> Any:
-    """Read a key or ciphertext; a `ProtocolError` if it is damaged, too long, or of other parameters."""
-    if not isinstance(data, bytes) or not 16 <= len(data) <= most:
-        raise ProtocolError(f"a message should hold {kind} of at most {most:,} bytes")
-    if data[:2] != b"\x5e\xa1" or int.from_bytes(data[8:16], "little") != len(data):
-        raise ProtocolError(f"the {kind} is damaged")
-    thing = getattr(seal(), kind)()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "seal")
-        path.write_bytes(data)
-        try:
-            thing.load(parameters.context, str(path))
-        except (RuntimeError, ValueError, MemoryError, OverflowError, IndexError) as error:
-            raise ProtocolError(f"the {kind} is damaged, or of other parameters") from error
-    return thing

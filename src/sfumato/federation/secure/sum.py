@@ -69,11 +69,16 @@ class SecureSum(ABC):
 
         Parameters
         ----------
-        channel : the parties
-        round_ : a number that no other sum of this run has
-        requests : what ``contribute`` gets, by party; other parties are not asked
-        bits : the word size
-        timeout : seconds to wait for the vectors
+        channel
+            The parties.
+        round_
+            A number that no other sum of this run has.
+        requests
+            What ``contribute`` gets, by party; other parties are not asked.
+        bits
+            The word size.
+        timeout
+            Seconds to wait for the vectors.
         """
 
 
@@ -82,7 +87,8 @@ class PlainSum(SecureSum):
 
     Parameters
     ----------
-    least : how many vectors must arrive
+    least
+        How many vectors must arrive.
 
     Examples
     --------

@@ -22,7 +22,8 @@ class ThresholdSum(SecureSum):
 
     Parameters
     ----------
-    roster : the parties, and how many of them must take part. All that begin a sum must stay to its end.
+    roster
+        The parties, and how many of them must take part. All that begin a sum must stay to its end.
     """
 
     def __init__(self, roster: Roster) -> None:

@@ -77,6 +77,7 @@ def evaluate_images(
         How many images each model sees while it learns: of a smaller set, each is seen more often. By default 20 times
         as many as the largest set has, and from 10,000 to 100,000.
     seed : int
+        Of the networks and of all samples; the same seed gives the same figures.
     device : str
         Where networks learn: "cpu" or "cuda".
     progress : callable, optional

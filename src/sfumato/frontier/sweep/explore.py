@@ -63,6 +63,7 @@ def explore(
     Parameters
     ----------
     data : Table, frame, path, or the name of a built-in table
+        The rows on which the protections are compared.
     target : str, optional
         The column that models predict; that of the schema by default.
     qi, sensitive, identifiers, keep : sequence of str
@@ -88,6 +89,7 @@ def explore(
     seeds : int
         The number of seeds, ``seed`` and those after it.
     seed : int
+        Of the divisions of the rows, the models and the attacks; never of privacy noise.
     jobs : int
         The number of processes.
     folder : path, optional

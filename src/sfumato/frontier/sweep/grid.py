@@ -126,7 +126,7 @@ class Candidate:
         if self.name == "dp":
             return f"only a model, trained with differential privacy (epsilon {epsilon:g})"
         if self.name == "synthetic":
-            return f"made-up rows, drawn with differential privacy (epsilon {epsilon:g})"
+            return f"synthetic rows, drawn with differential privacy (epsilon {epsilon:g})"
         if not self.publishes_rows:
             return f"only a model, trained with noise (epsilon {epsilon:g}) on {alike}"
         return f"the table in {alike}"
@@ -136,7 +136,7 @@ _RESULTS = {
     "anonymize": "the table in the groups of {name}",
     "mask": "the masked table of {name}",
     "perturb": "the noisy rows of {name}",
-    "synthesize": "the made-up rows of {name}",
+    "synthesize": "the synthetic rows of {name}",
     "train": "only the model of {name}",
 }
 

@@ -201,6 +201,7 @@ def evaluate(
     queries : int
         The number of random counting queries, each on up to three columns.
     seed : int
+        Of models, queries and attacks; the same seed gives the same figures.
     progress : callable, optional
         Called with the share of the work that is done.
 

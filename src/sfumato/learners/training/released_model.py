@@ -237,6 +237,7 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
     Parameters
     ----------
     folder : path
+        The folder that `write_model` wrote, or that of a release.
     module : torch.nn.Module, optional
         The network to load the weights into, if it is not a named one: files contain no code.
 

@@ -64,6 +64,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     settings : mapping of str to list
         The values of each hyper-parameter; all combinations are tried or drawn. They must be chosen without the data.
     way : {"random-stopping", "composition", "public"}
+        How the trials are paid for.
     epsilon, delta : float
         The total cost of the search and the model it returns.
     stopping : RandomStopping

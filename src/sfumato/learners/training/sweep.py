@@ -140,6 +140,7 @@ def train(
     epsilon : number, text or list
         One or several, such as ``"1,5,10,none"``; "none" trains without privacy.
     delta : float
+        The delta that goes with each epsilon.
     target : str, optional
         The column to predict. Built-in tables have a default.
     regression : bool

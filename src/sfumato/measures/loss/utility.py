@@ -90,6 +90,7 @@ def query_error(
     columns : sequence of str
         The columns of the queries; the quasi-identifiers of the original's schema by default.
     queries : int
+        How many random queries to ask.
     selectivity : float
         The share of rows that a query would match if all values were equally frequent and independent.
     dimensions : int, optional
@@ -211,6 +212,7 @@ def model_accuracy(
     Parameters
     ----------
     original, released : Table, frame or path
+        The rows before and after.
     target : str, optional
         The column to predict; the target of the original's schema by default. Rows without a target are left out.
     columns : sequence of str

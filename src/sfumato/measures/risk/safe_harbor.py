@@ -111,6 +111,7 @@ def safe_harbor(
     Parameters
     ----------
     table : Table or frame
+        The table to check.
     schema : Schema, optional
     zips, ages, dates : sequence of str
         Columns of ZIP codes, ages or dates that cannot be recognised by name.

@@ -198,9 +198,11 @@ class ImageGenerator(Artifact, Discreet):
         Parameters
         ----------
         rows : int
+            How many images to draw.
         style : str, optional
             One of the styles of the method; by default its first.
         seed : int, optional
+            Draw the same images again.
         progress : callable, optional
             Called with the share of the work that is done.
         """

@@ -220,11 +220,13 @@ class Generator(Artifact, Discreet):
         Parameters
         ----------
         rows : int
+            How many rows to draw.
         given : mapping or str, optional
             What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Conditions on single
             columns are drawn directly by the methods tree, aim and independent, however rare they are; otherwise rows
             are drawn until enough of them meet it, and a rare condition takes longer.
         seed : int, optional
+            Draw the same rows again.
 
         Returns
         -------
