@@ -109,14 +109,14 @@ def choose_for_xrays() -> Iterator[dict[str, Any]]:
         yield facts
 
 
-def test_on_xrays(seeds: range, others: range) -> Iterator[dict[str, Any]]:
+def test_on_xrays(seeds: range, others: range, rows: int | None) -> Iterator[dict[str, Any]]:
     """Train with the chosen settings, and yield the scores on the test images."""
     train, validation, test = xrays()
     cases = [
         *itertools.product(seeds, [(1, 0.0, "none"), (10, 0.0, "none"), (10, 0.0, "masks")]),
         *itertools.product(others, [(3, 0.0, "none"), (3, 0.3, "none"), (10, 0.3, "none")]),
     ]
-    for seed, (clients, absence, secure) in cases:
+    for seed, (clients, absence, secure) in [one for one in cases if rows in (None, one[1][0])]:
         chosen = POOLED if clients == 1 else RECIPE
         more = {"threshold": 6} if secure == "masks" else {}  # more than half of the parties
         plan = xray_plan(clients, seed, absence=absence, **more, **chosen)
@@ -238,12 +238,13 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=1)
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--more", type=int, default=1, help="seeds of 3 clients and of absences")
+    options.add_argument("--clients", type=int, choices=(1, 3, 10), help="only these rows of X-rays")
     options.add_argument("--level", choices=("record", "client"), default="record")
     given = options.parse_args()
     seeds, others = (range(given.first, given.first + count) for count in (given.seeds, given.more))
     torch.set_num_threads(1)
     if given.set == "xrays":
-        lines = choose_for_xrays() if given.choose else test_on_xrays(seeds, others)
+        lines = choose_for_xrays() if given.choose else test_on_xrays(seeds, others, given.clients)
     else:
         lines = test_on_digits(seeds, given.level, validate=given.choose)
     for line in lines:

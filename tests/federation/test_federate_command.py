@@ -74,10 +74,10 @@ def test_images_without_privacy_have_a_recipe_of_their_own_which_each_option_cha
         plan = json.loads((folder / "out.plan.json").read_text())["plan"]
         return [plan[one] for one in ("rounds", "momentum", "decay", "augment")]
 
-    assert planned() == [30, 0.5, True, True]
+    assert planned() == [30, 0.7, True, True]
     assert planned("--no-augment", "--no-decay", "--momentum", "0", "--rounds", "4") == [4, 0.0, False, False]
     assert planned("--epsilon", "3") == [10, 0.0, False, False]
-    assert planned("--model", "scattering-linear") == [30, 0.5, True, False]
+    assert planned("--model", "scattering-linear") == [30, 0.7, True, False]
 
 
 def test_the_same_command_goes_on_after_the_last_finished_round(folder, monkeypatch):

@@ -33,7 +33,7 @@ __all__ = ["CHECKPOINT", "defaults_of", "federate", "forget", "ledgers_of", "ope
 CHECKPOINT, ROUNDS, LEDGERS = "checkpoint", "rounds", "ledgers"
 """The files and folders in the working folder of a training."""
 _KEY = "split.key"
-_IMAGES = {"rounds": 30, "batch": 64, "learning_rate": 0.1, "momentum": 0.5, "decay": True, "augment": True}
+_IMAGES = {"rounds": 30, "batch": 64, "learning_rate": 0.1, "momentum": 0.7, "decay": True, "augment": True}
 _IMAGES_ALONE = 0.02
 """Settings for images without an epsilon, and the rate with all of them in one place, where no update is averaged. They
 were chosen on the validation images of the chest X-rays."""
@@ -128,7 +128,7 @@ def federate(
     **options
         ``epochs``, ``batch``, ``learning_rate``, ``proximal``, ``momentum``, ``decay``, ``augment``, ``clip``,
         ``delta``, ``spare`` and ``bound`` of `sfumato.federation.FederationPlan`. Images without an epsilon have
-        defaults of their own: ``batch=64, learning_rate=0.1, momentum=0.5, decay=True, augment=True``, and a rate of
+        defaults of their own: ``batch=64, learning_rate=0.1, momentum=0.7, decay=True, augment=True``, and a rate of
         0.02 for the same network on all records together.
 
     Examples

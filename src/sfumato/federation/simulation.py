@@ -24,9 +24,11 @@ from sfumato.federation.secure.lanes import MOST_PARTIES
 from sfumato.federation.secure.sum import SecureSum
 from sfumato.federation.weights import features_of, network_of, set_weights
 
-__all__ = ["Federated", "check_secure", "names_of", "simulate", "train_over"]
+__all__ = ["SUMS", "Federated", "check_secure", "names_of", "simulate", "train_over"]
 
 Samples = tuple[NDArray[Any], NDArray[Any]]
+SUMS = tuple(one for one in SECURE if one != "mpc")
+"""The sums that a training can use; multi-party computation is for few numbers."""
 _ENCRYPTED = ("threshold", "ckks")
 
 
@@ -136,8 +138,8 @@ def names_of(holders: int) -> list[str]:
 
 def check_secure(plan: FederationPlan, secure: str, parties: int) -> None:
     """Refuse a sum that is unknown, or that the plan does not allow."""
-    if secure not in SECURE:
-        raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
+    if secure not in SUMS:
+        raise OptionError(f"secure must be one of {', '.join(SUMS)}, got {secure!r}")
     if plan.level == "client" and secure == "none":
         raise OptionError(
             "privacy of clients needs a secure sum: in clear, the coordinator sees each update with one share of the "
