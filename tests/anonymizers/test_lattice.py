@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.anonymizers.lattice import nodes as lattice_nodes
 from sfumato.anonymizers.lattice.nodes import Levels, levels_of
-from sfumato.anonymizers.lattice.search import Generalisation, lattice
+from sfumato.anonymizers.lattice.search import Generalisation, at_levels, lattice
+from sfumato.anonymizers.lattice.walk import map_lattice
 from sfumato.data.coding import Domain
 from sfumato.engines import reduce
 from sfumato.measures import ClassCounts, class_counts
@@ -482,3 +483,82 @@ def test_a_release_on_levels_of_automatic_hierarchies_can_be_compared_with_the_o
     release = sf.anonymize(frame, "k=60", method=sf.Lattice(), qi=["job"])
     assert release.details["levels"]["job"] not in (0, release.details["heights"]["job"])
     assert sf.loss(frame, release.aligned, quasi=["job"]).gcp == pytest.approx(release.loss.gcp)
+
+
+# --- levels that a person chooses -----------------------------------------------------------------
+
+
+@EVERY_GUARANTEE
+@settings(max_examples=effort(10, 200))
+@given(problem=problems())
+def test_the_map_says_what_each_combination_of_levels_costs(
+    problem: tuple[list[tuple[int, ...]], list[list[list[int]]], float], guarantees: list[sf.Guarantee]
+) -> None:
+    rows, groups, limit = problem
+    counts = tables(rows, len(groups))
+    levels = levels_in(counts[0], groups)
+    found = map_lattice(counts, guarantees, levels, suppress=limit)
+    assert found.size == len({one.levels for one in found.nodes}) == math.prod(map(len, groups))
+    holding = {one.levels: (one.loss, one.suppressed) for one in found.nodes if one.holds}
+    by_hand = {
+        node: (pytest.approx(loss), gone) for loss, gone, node in every_node(rows, groups, guarantees, limit, "leaves")
+    }
+    assert holding == by_hand
+    if by_hand:
+        assert found.best == lattice(counts, guarantees, levels, suppress=limit).levels
+    else:
+        assert found.best is None
+    for one in found.nodes:
+        if one.holds:
+            taken = at_levels(counts, guarantees, levels, one.levels, suppress=limit)
+            assert (taken.levels, taken.suppressed) == (one.levels, one.suppressed)
+        else:
+            with pytest.raises(sf.errors.InputError, match=f"at these levels {one.suppressed} of"):
+                at_levels(counts, guarantees, levels, one.levels, suppress=limit)
+
+
+PEOPLE = pl.DataFrame({"age": [21, 22, 24, 41, 68, 21], "sex": ["f", "f", "m", "m", "m", "f"]})
+
+
+def people() -> sf.Table:
+    decades = sf.Hierarchy.intervals(widths=[10, 50], bounds=(0, 100))
+    ages, sex = sf.Column(name="age", role="quasi", hierarchy=decades), sf.Column(name="sex", role="quasi")
+    return sf.Table(PEOPLE, sf.Schema([ages, sex]))
+
+
+def test_chosen_levels_are_those_of_the_release_and_of_its_recipe(tmp_path: Path) -> None:
+    method = sf.Lattice(levels={"sex": 1, "age": 2}, suppress=0.4)
+    release = sf.anonymize(people(), "k=2", method=method)
+    assert release.details["levels"] == {"age": 2, "sex": 1}
+    assert not release.details["optimal"]
+    sf.save(release, tmp_path / "release")
+    assert sf.verify(tmp_path / "release")
+    again = sf.run(sf.load(tmp_path / "release").recipe, people())
+    assert again.details["levels"] == {"age": 2, "sex": 1}
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        ({"age": 1}, "the level of column 'sex' is missing"),
+        ({"age": 1, "sex": 0, "zip": 1}, "no quasi-identifier 'zip'"),
+        ({"age": 9, "sex": 0}, "at most 3, got 9"),
+        ({"age": -1, "sex": 0}, "whole number"),
+        ({"age": 1.5, "sex": 0}, "whole number"),
+        ({"age": 0, "sex": 0}, "at these levels 4 of 6 rows must be suppressed, and 0 may be"),
+    ],
+)
+def test_levels_that_cannot_be_taken_are_refused(levels: dict[str, Any], message: str) -> None:
+    with pytest.raises(sf.errors.SfumatoError, match=message):
+        sf.anonymize(people(), "k=2", method=sf.Lattice(levels=levels))
+
+
+def test_the_map_of_a_large_lattice_is_the_part_around_some_levels() -> None:
+    method = sf.Lattice("k=2", suppress=0.4)
+    whole = {one.levels: one for one in method.map(people()).nodes}
+    part = method.map(people(), around={"age": 3, "sex": 0}, most_nodes=3)
+    assert [one.levels for one in part.nodes] == [(2, 0), (3, 0), (3, 1)]
+    assert all(whole[one.levels] == one for one in part.nodes)
+    assert part.size == 8
+    with pytest.raises(sf.errors.OptionError, match="at most 3"):
+        method.map(people(), around={"age": 4, "sex": 0})

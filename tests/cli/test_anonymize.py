@@ -96,6 +96,35 @@ def test_a_schema_says_the_roles(anonymize: Run, sfumato: Run) -> None:
     assert set(pl.read_csv("out.csv")["age"]) <= {"20-39", "40-60", "(missing)", "*"}
 
 
+def test_the_levels_of_the_lattice_can_be_chosen(anonymize: Run) -> None:
+    lattice = [
+        "--qi",
+        "zip,sex",
+        "--identifiers",
+        "name",
+        "--keep",
+        "age",
+        "--k",
+        "2",
+        "--method",
+        "lattice",
+        "--suppress",
+        "1",
+    ]
+    ran = anonymize(*lattice, "--level", "zip=0", "--level", "sex=1", "--json", "-o", "out.csv")
+    assert ran.json["details"]["levels"] == {"zip": 0, "sex": 1}
+    for wrong, message in (
+        (["--level", "zip=0"], "the level of column 'sex' is missing"),
+        (["--level", "zip=0", "--level", "zip=1"], "--level names a column twice"),
+        (["--level", "zip"], "--level must look like age=2, got 'zip'"),
+    ):
+        refused = anonymize(*lattice, *wrong, "--force", "-o", "out.csv")
+        assert refused.code == 2
+        assert message in refused.err
+    refused = anonymize("--qi", "zip", "--identifiers", "name", "--k", "2", "--level", "zip=0", "-o", "out.csv")
+    assert "--level is for the method lattice" in refused.err
+
+
 def test_cells_can_be_suppressed(anonymize: Run) -> None:
     options = ["--qi", "age,sex", "--identifiers", "name", "--k", "2", "--method", "suppress", "-o", "out.csv"]
     ran = anonymize(*options)

@@ -35,7 +35,7 @@ def test_images_become_a_folder_that_verifies_and_is_read_again(sfumato: Run, sc
     assert sfumato("budget", "grant", scans, "--epsilon", "3", "--delta", "1e-3").code == 0
     ran = sfumato("synthesize", scans, "--epsilon", "2", *ASK)
     assert ran.code == 0, ran.err
-    assert ran.out.startswith("12 images like those of scans.npz, made up by the method 'distillation'\n")
+    assert ran.out.startswith("12 images like those of scans.npz, synthesized by the method 'distillation'\n")
     assert "guarantee              epsilon=2, delta=0.001 (add or remove one record)" in ran.out
     assert "The ledger of this data was charged" in ran.err
     assert 1.9 < sfumato("budget", "show", scans, "--json").json["spent"]["epsilon"] <= 2

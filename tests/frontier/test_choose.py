@@ -20,7 +20,7 @@ from sfumato.frontier.sweep.make import make
 from sfumato.frontier.sweep.measure import Task
 from sfumato.frontier.sweep.point import Figure, Point, with_common_spread
 from tests.frontier.example import example
-from tests.frontier.test_explore import people
+from tests.frontier.test_explore import QUICK, people, point
 
 DATA = {"name": "people.csv", "target": "ill", "qi": ["age"], "models": ["tree"], "rows": 400, "attacks": ["loss"]}
 DATA |= {"numbers": ["age"], "categories": ["smokes", "ill"], "seeds": [3, 4]}
@@ -68,6 +68,16 @@ def test_seeds_of_one_kind_of_protection_tell_their_spread_together() -> None:
     assert wild.reach() > 0.5  # one that spreads more counts alone
 
 
+def test_a_large_risk_without_a_limit_is_named() -> None:
+    points = (point("raw", 1.0, 0.9), point("mondrian:k=5", 0.15, 0.8))
+    facts = {**DATA, "models": ["forest"]}
+    asked = (Limits(max_risk=0.2), Limits(max_advantage=1))
+    gains, risks = (recommend(points, facts, limits).reason for limits in asked)
+    assert gains.endswith("gains 0.150 over guessing, and no limit of it was asked for (--max-advantage).")
+    assert "The risk to be re-identified is 1.000, and no limit of it was asked for (--max-risk)." in risks
+    assert "asked for" not in recommend(points, facts, Limits(max_risk=0.2, max_advantage=0.2)).reason
+
+
 def test_the_reason_says_how_many_keep_the_limits_and_what_it_costs() -> None:
     reason = example().recommended.reason
     assert (
@@ -103,6 +113,30 @@ def test_the_command_makes_the_release_and_it_verifies(text: str, folder: Path, 
     assert len(releases) == 1
     assert sf.verify(releases[0]).ok
     assert made.name == str(candidate).replace(":", "-").replace("=", "").replace("+", "-").replace(",", "-")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("text", ["dp:epsilon=5", "synthetic:epsilon=5", "guided:k=20+dp:epsilon=5"])
+def test_the_command_works_for_a_target_of_zero_and_one(text: str, suffix: str, folder: Path, sfumato: Any) -> None:
+    rows = people().with_columns(ill=(pl.col("ill") == "yes").cast(pl.Int64))
+    sf.write(rows, f"rows.{suffix}")
+    found = sf.explore(f"rows.{suffix}", protections=[text], seeds=1, **QUICK)
+    for part in release_command(found.points[0].candidate, found.data).split(" && "):
+        ran = sfumato(*part.split(" ")[1:])
+        assert ran.code == 0, ran.err
+
+
+def test_rows_of_the_same_person_are_refused_until_rows_are_the_units(folder: Path, sfumato: Any) -> None:
+    people().with_columns(patient_id=pl.int_range(pl.len()) // 2).write_csv("visits.csv")
+    words = ["explore", "visits.csv", "--target", "ill", "--qi", "age", "--identifiers", "patient_id"]
+    words += ["--model", "tree", "--attacks", "linkage", "--seeds", "1", "--jobs", "1"]
+    words += ["--protect", "mondrian:k=20", "--max-risk", "0.2"]
+    refused = sfumato(*words)
+    assert refused.code == 2
+    assert "400 rows are of 200 people ('patient_id' repeats)" in refused.err
+    found = sfumato(*words, "--rows-are-units", "--json").json
+    assert "--rows-are-units" in found["points"][0]["measure"]
+    assert sfumato(*shlex.split(found["recommended"]["command"])[1:]).code == 0
 
 
 @pytest.mark.parametrize("text", ["mondrian:k=20", "hilbert:k=20", "guided:k=20", "lattice:k=20"])

@@ -128,10 +128,15 @@ def test_processes_measure_the_same(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sfumato: Any) -> None:
-    people().write_csv(tmp_path / "people.csv")
+    people(seed=78).write_csv(tmp_path / "people.csv")  # a ledger is found by what the table contains
     monkeypatch.chdir(tmp_path)
+    assert sfumato("budget", "grant", "people.csv", "--epsilon", "2").code == 0
+    assert sfumato("query", "people.csv", "count", "--epsilon", "0.5").code == 0
     words = ["explore", "people.csv", "--target", "ill", "--qi", "age", "--model", "tree", "--attacks", "loss"]
-    words += ["--protect", "mondrian:k=2..50", "--seeds", "2", "--jobs", "1", "--json", "-o"]
+    words += ["--protect", "mondrian:k=2..50", "--seeds", "2", "--jobs", str(effort(1, 2))]
+    words += ["--uncharged", "--json", "-o"]
+    charged = sfumato("budget", "history", "people.csv", "--json").json
+    assert charged["spent"]["epsilon"] == 0.5
     command = [sys.executable, "-c", "from sfumato.cli.main import main; main()", *words]
     moments = np.random.default_rng().uniform(0, 12, effort(1, 10))  # measurements, after which it is killed
     for wished in sorted(moments):
@@ -149,6 +154,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pyt
             del one["seconds"]
     assert ends[0] == ends[1]
     assert not list(tmp_path.glob("killed/points/*.tmp"))
+    assert sfumato("budget", "history", "people.csv", "--json").json == charged
 
 
 def test_bisection_finds_what_the_grid_finds_with_fewer_runs() -> None:
@@ -231,13 +237,23 @@ def test_the_figures_say_whom_they_are_for() -> None:
     assert json.loads(frontier.to_json())["recommended"] is None
 
 
-def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        *('{"risk"', "[]", '{"risk": 1}', '{"risk": {}, "utility": {}}', '{"failed": "x", "risk": {}}'),
+        '{"risk": {"a": "x"}, "utility": {}, "roc": [], "seconds": 1, "made": 1}',
+        '{"risk": {}, "utility": {"a": [1, null]}, "roc": [], "seconds": 1, "made": 1}',
+        '{"risk": {}, "utility": {}, "roc": [[1]], "seconds": 1, "made": 1}',
+        '{"risk": {}, "utility": {}, "roc": [], "seconds": "1", "made": 1}',
+    ],
+)
+def test_a_damaged_file_is_measured_again(damaged: str, tmp_path: Path) -> None:
     options = {**QUICK, "protections": ["raw"], "seeds": 1, "folder": tmp_path}
-    sf.explore(people(), **options)
+    sf.explore(people(60), **options)
     (stored,) = tmp_path.glob("*.json")
-    stored.write_text('{"risk"')
-    assert sf.explore(people(), **options).points
-    assert json.loads(stored.read_text())["risk"]
+    stored.write_text(damaged)
+    assert "accuracy" in sf.explore(people(60), **options).points[0].utility
+    assert json.loads(stored.read_text())["utility"]["accuracy"]
 
 
 def test_a_rare_class_may_be_in_one_part_of_the_rows_only() -> None:
@@ -245,6 +261,58 @@ def test_a_rare_class_may_be_in_one_part_of_the_rows_only() -> None:
     rare = rows.with_columns(ill=pl.when(pl.int_range(pl.len()) < 2).then(pl.lit("perhaps")).otherwise("ill"))
     found = sf.explore(rare, protections=["raw", "mondrian:k=5"], seeds=2, **QUICK)
     assert [one.name for one in found.points] == ["raw", "mondrian:k=5"]
+
+
+def test_zero_and_one_are_classes_for_every_protection() -> None:
+    rows = people().with_columns(ill=(pl.col("ill") == "yes").cast(pl.Int64))
+    asked = ["raw", "mondrian:k=5", "lattice:k=5", "guided:k=5", "dp:epsilon=5", "synthetic:epsilon=5"]
+    for data in (rows, rows.cast({"ill": pl.Boolean}), rows.with_columns(ill=pl.col("ill") / 1)):
+        found = sf.explore(data, **QUICK, protections=asked, seeds=1)
+        assert found.skipped == {}
+        assert [point.name for point in found.points] == asked
+        assert "ill" not in found.data["numbers"]
+        assert found.points[-1].utility["query_error"].mean < 0.5
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (pl.int_range(pl.len()), "the target 'ill' has 400 values, and the models predict at most 200 classes"),
+        (pl.col("age") / 7, "the target 'ill' holds decimal numbers"),
+        (pl.date(2020, 1, 1) + pl.duration(days=pl.col("age") % 3), "the target 'ill' holds dates or times"),
+    ],
+)
+def test_a_target_without_classes_is_refused_at_once(labels: pl.Expr, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        sf.explore(people().with_columns(ill=labels), **QUICK, protections=["raw"], seeds=1)
+
+
+def test_categories_of_other_rows_do_not_stop_the_lattice() -> None:
+    rare = pl.when(pl.int_range(pl.len()) < 3).then(pl.format("rare {}", pl.int_range(pl.len()))).otherwise("smokes")
+    rows = people().with_columns(smokes=rare)
+    found = sf.explore(rows, **{**QUICK, "qi": ["age", "smokes"]}, protections=["lattice:k=5"], seeds=3)
+    assert found.skipped == {}
+
+
+def test_one_class_in_the_test_rows_leaves_out_the_auc() -> None:
+    rows = people(60).with_columns(ill=pl.when(pl.int_range(pl.len()) < 1).then(pl.lit("yes")).otherwise(pl.lit("no")))
+    found = sf.explore(rows, **{**QUICK, "attacks": ["linkage"]}, protections=["raw"], seeds=1)
+    assert "auc" not in found.points[0].utility
+    assert json.loads(found.to_json())["points"][0]["utility"]["accuracy"]["mean"] > 0.9
+
+
+def test_accuracy_is_compared_with_that_of_a_guess() -> None:
+    is_rare = pl.int_range(pl.len()) % 10 == 0
+    rows = people().with_columns(ill=pl.when(is_rare).then(pl.lit("yes")).otherwise(pl.lit("no")))
+    found = sf.explore(rows, **QUICK, protections=["raw", "dp:epsilon=5"], seeds=2, max_advantage=1)
+    assert found.data["guess"] == 0.9
+    assert "no model here is right more often than a guess that is always the most frequent class (90.0%)" in (
+        found.recommended.reason
+    )
+    points = (point("raw", 1.0, 0.9), point("mondrian:k=20", 0.06, 0.8))
+    said = Frontier(points, {**FACTS, "guess": 0.7}).choose(max_risk=0.09).reason
+    assert "; a guess that is always the most frequent class, 70.0%." in said
+    assert "Mind" not in said
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,25 @@ def test_a_steward_gets_from_a_hostile_file_to_a_verified_release(context: Any, 
     tab.look()
     tab.page.locator(".hierarchy").nth(1).get_by_role("button", name="Save").click()
     tab.page.locator(".hierarchy").nth(1).get_by_text("your own").wait_for()
-    tab.press("Choose methods")
+    tree = tab.page.locator("#column-0 form.tree")
+    tree.get_by_label("London").first.check()
+    tree.get_by_label("Name of the group").fill(f"group {SCRIPT}")
+    with tab.page.expect_navigation():
+        tree.get_by_role("button", name="Group", exact=True).click()
+    assert tree.locator("li", has_text=f"group {SCRIPT}").count() == 1
+    tab.look()
+    with tab.page.expect_navigation():
+        tab.page.get_by_role("button", name="Undo").click()
+    assert tree.locator("li", has_text=f"group {SCRIPT}").count() == 0
+    tab.press("Walk the lattice")
+    tab.press("Measure the lattice")
+    tab.look()
+    with tab.page.expect_navigation():
+        tab.page.locator("svg.lattice a").first.click()
+    with tab.page.expect_navigation():
+        tab.page.locator(".ladder a").last.press("Enter")
+    tab.press("Go to the best")
+    tab.follow("Methods")
     tab.page.check("input[value=lattice]")
     tab.press("Make the releases")
     assert tab.page.locator("tbody tr").count() == 2

@@ -109,6 +109,8 @@ def test_the_costs_come_from_the_counts(browser: Browser, table: Path) -> None:
     assert "13000" in browser.get(f"{place}/hierarchies").text  # 80 rows
     browser.post(f"{place}/hierarchies", data={"settings": "1", "column": "0", "how": "prefixes", "text": "5"})
     assert "your own" in browser.get(f"{place}/hierarchies").text
+    assert "have changed" not in browser.get(f"{place}/risk").text  # hierarchies change no risk
+    browser.post(f"{place}/columns", data={**COLUMNS, "role-0": "other"})
     assert "have changed" in browser.get(f"{place}/risk").text
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.budget.noise import Source
 from sfumato.data.io.source import File
+from sfumato.data.schema import Kind
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums
@@ -335,8 +336,8 @@ def test_a_parquet_file_is_learned_column_by_column_with_the_same_result(
     ("values", "dtype", "says"),
     [
         (Values.WHOLE, pl.Int64(), "Declare the bounds in the schema"),
-        (Values.DATE, pl.Date(), "Declare the bounds in the schema, in days since 1970"),
-        (Values.DATE, None, "Raise it, or leave out the column"),
+        (Values.DATE, pl.Date(), "Declare the bounds in the schema, as two dates"),
+        (Values.DATE, None, "Declare the bounds in the schema, as two dates"),
     ],
 )
 def test_bounds_that_are_lost_in_the_noise_come_with_a_remedy_that_works(values: Values, dtype: Any, says: str) -> None:
@@ -344,6 +345,38 @@ def test_bounds_that_are_lost_in_the_noise_come_with_a_remedy_that_works(values:
     with pytest.raises(SfumatoError, match="no bounds were found") as caught:
         one.estimated([np.zeros(len(one.edges))], 10.0)
     assert (caught.value.hint or "").endswith(says)
+
+
+@pytest.mark.parametrize("kind", ["text file", "date", "moment"])
+def test_the_bounds_of_dates_are_two_dates(kind: str, tmp_path: Path) -> None:
+    """They bound the days of a text file, of dates and of times on days, and the release verifies with them."""
+    days = [date(2023, 1, 1 + at % 28) for at in range(200)]
+    frame = pl.DataFrame({"since": days, "sex": ["f", "m"] * 100})
+    if kind == "moment":
+        frame = frame.with_columns(pl.col("since").cast(pl.Datetime("ms")) + pl.duration(hours=23))
+    given: Any = frame
+    if kind == "text file":
+        given = tmp_path / "people.csv"
+        frame.write_csv(given)
+    columns = {"since": {"bounds": ["2023-01-05", "2023-01-20"]}, "sex": {"domain": ["f", "m"]}}
+    schema = sf.Schema.of({"columns": columns})
+    release = sf.synthesize(
+        given, 9, method="independent", schema=schema, rows=100, delta=1e-4, declared_only=True, ledger=False
+    )
+    sf.save(release, tmp_path / "out")
+    assert sf.verify(tmp_path / "out").ok
+    drawn = release.table.to_polars()["since"].drop_nulls()
+    assert len(drawn) > 50
+    assert drawn.cast(pl.Date).is_between(date(2023, 1, 5), date(2023, 1, 20)).all()
+    again = sf.load(tmp_path / "out").schema["since"]
+    assert (again.dates, again.bounds, again.kind.value) == ((date(2023, 1, 5), date(2023, 1, 20)), None, "date")
+
+
+def test_dates_do_not_bound_numbers() -> None:
+    frame = pl.DataFrame({"pay": [1.5, 2.5] * 50})
+    schema = sf.Schema([sf.Column(name="pay", bounds=("2023-01-05", "2023-01-20"))])
+    with pytest.raises(SchemaError, match="the bounds of column 'pay' are dates, but its values are none"):
+        sf.synthesize(sf.Table(frame, schema), 9, ledger=False)
 
 
 def test_the_bounds_of_dates_of_a_frame_are_declared_in_days() -> None:
@@ -355,3 +388,19 @@ def test_the_bounds_of_dates_of_a_frame_are_declared_in_days() -> None:
     drawn = release.table.to_polars()["since"].drop_nulls()
     assert drawn.dtype == pl.Date
     assert drawn.is_between(date(2019, 4, 14), date(2022, 1, 8)).all()
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet", "csv"])
+def test_numbers_that_are_declared_as_categories_are_drawn_as_they_were(kind: str, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"age": [20, 30, 40, 50] * 100, "ill": [0, 1] * 200, "rate": [0.5, 1.5] * 200})
+    data: Any = rows
+    if kind != "frame":
+        data = tmp_path / f"rows.{kind}"
+        sf.write(rows, data)
+    kinds = {"age": Kind.NUMBER, "ill": Kind.CATEGORY, "rate": Kind.CATEGORY}
+    schema = sf.Schema(sf.Column(name=name, kind=kind) for name, kind in kinds.items())
+    made = sf.synthesize(data, 20, target="ill", schema=schema, rows=50, ledger=False).table.to_polars()
+    assert set(made["ill"].cast(pl.String)) == {"0", "1"}
+    assert set(made["rate"].cast(pl.String)) == {"0.5", "1.5"}
+    if kind != "csv":
+        assert made.schema == rows.schema

@@ -38,6 +38,8 @@ FRAME = pl.DataFrame(
         "start": [date(2020, 1, 1 + one % 28) for one in range(300)],
         "end": [date(2020, 1, 1 + one % 31) for one in range(300)],
         "job": ["a", "b", "c"] * 100,
+        "hours": [20, 30, 40] * 100,
+        "paid": [0.5, 1.25, 2.0] * 100,
     }
 )
 SCHEMA = sf.Schema(
@@ -136,6 +138,14 @@ def test_constraints_are_a_list() -> None:
         (["sex = x"], "'x' is not a value of column 'sex'"),
         (["sex < 3"], "'sex < 3' compares column 'sex', which holds categories, by size"),
         (["job < 3"], "'job < 3' compares column 'job', which holds categories, by size"),
+        (["job = a", "job != a"], "contradict each other: no row can meet them"),
+        (["job in (a, b)", "job in (c, d)"], "contradict each other"),
+        (["hours > 30", "hours < 20"], "contradict each other"),
+        (["hours > 3 and hours < 4"], "contradicts the columns: no row can meet it"),
+        (["paid > 0.25", "paid <= 0.25"], "contradict each other"),
+        (["start > 2021-01-01", "start < 2020-01-01"], "contradict each other"),
+        (["hours = many"], "column 'hours' holds numbers, and 'many' is not one"),
+        (["start > 12"], "column 'start' holds dates, and '12' is not one"),
         (["start < age"], "must compare two columns of numbers or of dates, not date and number"),
         (["sex < age"], "not categories and number"),
         (["gender = f"], "names a column 'gender' that the table lacks"),
@@ -178,6 +188,28 @@ def test_a_computed_column_is_not_the_target() -> None:
 
 def test_what_fits_is_accepted() -> None:
     check("start <= end", "not (sex=m and pregnant=yes)", "age >= 21", "sex -> job {f: a, m: b}", "job is not missing")
+    check(
+        "job = a or job = b", "job != a", "hours > 30", "hours < 32 and hours != 31.5", "hours is missing or hours > 0"
+    )
+    check("paid > 0.25", "paid < 0.26", "start > 2020-01-01 and start < 2020-01-03", "hours > 1e300 or hours < 5")
+    check("hours > 100", "start > end", "start < 1990-01-01", "end > 1980-01-01")
+
+
+def test_a_value_that_was_not_bought_is_no_value_of_any_row() -> None:
+    """A rare value is lost in the noise: a structural zero that names it holds, and what was paid for is not lost."""
+    frame = pl.DataFrame({"sex": ["f", "m"] * 300 + ["x"], "job": ["a", "b"] * 300 + ["z"]})
+    release = sf.synthesize(frame, 5, rows=200, constraints=["not (sex = x and job = z)", "sex != y"], insecure_seed=1)
+    assert set(release.table.frame["sex"].drop_nulls()) == {"f", "m"}
+    assert release.sample(50).shape == (50, 2)
+    with pytest.raises(OptionError, match="'x' is not a value of column 'sex'"):
+        release.sample(5, given={"sex": "x"})
+
+
+def test_the_note_names_constraints_that_leave_only_missing_values() -> None:
+    frame = pl.DataFrame({"age": [30, 50, None] * 200, "sex": ["f", "m", "f"] * 200})
+    release = sf.synthesize(frame, 5, rows=100, constraints=["age > 5000"], method="independent", insecure_seed=1)
+    assert release.table.frame["age"].null_count() == 100
+    assert "no value that was bought meets the constraints" in release.note
 
 
 OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

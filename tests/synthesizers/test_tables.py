@@ -194,6 +194,21 @@ def test_an_epsilon_that_cannot_be_reached_says_which_one_can() -> None:
     assert "declare" in (caught.value.hint or "")
 
 
+def test_what_is_reachable_is_never_derived_from_noise_alone() -> None:
+    """At epsilon 1e-6 the noisy number of rows can be 300,000 for a table of 600: nothing follows from it."""
+    frame = pl.DataFrame({"a": ["x", "y"] * 300, "b": ["x", "y"] * 300})
+    schema = sf.Schema(sf.Column(name=name, domain=("x", "y")) for name in "ab")
+
+    def note(epsilon: float) -> str:
+        return str(synthesize(sf.Table(frame, schema), epsilon, rows=5, insecure_seed=1, ledger=False).note)
+
+    lost, clear = note(1e-6), note(0.1)
+    assert "and how many rows the table has: with 2 columns, a table of 1,000 rows needs about epsilon 0." in lost
+    assert "and the table has about" in clear
+    assert "with 2 columns, epsilon 0." in clear
+    assert note(5.0) == ""
+
+
 @pytest.mark.parametrize("columns", [["age"], ["sex", "ill"], ["pay", "ill"]])
 def test_few_columns_are_enough(columns: list[str]) -> None:
     schema = sf.Schema(SCHEMA[name] for name in columns)

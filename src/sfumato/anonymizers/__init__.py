@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sfumato.anonymizers.hilbert.hilbert import Hilbert as Hilbert
     from sfumato.anonymizers.lattice.lattice import Lattice as Lattice
     from sfumato.anonymizers.lattice.search import Objective as Objective
+    from sfumato.anonymizers.lattice.walk import LatticeMap as LatticeMap
+    from sfumato.anonymizers.lattice.walk import LatticeNode as LatticeNode
     from sfumato.anonymizers.local_suppression import LocalSuppression as LocalSuppression
     from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate as Microaggregate
     from sfumato.anonymizers.mondrian.mondrian import Mondrian as Mondrian
@@ -36,6 +38,7 @@ __getattr__, __dir__, __all__ = lazy(
         "hilbert.hilbert": "Hilbert",
         "lattice.lattice": "Lattice",
         "lattice.search": "Objective",
+        "lattice.walk": "LatticeMap LatticeNode",
         "microaggregation.microaggregate": "Microaggregate",
         "mondrian.mondrian": "Mondrian RPlus",
         "publish": "Output",

@@ -61,9 +61,9 @@ def probabilities(model: Any, records: Any, classes: ArrayLike) -> Floats:
             hint="wrap it in a calibrated classifier, or attack only its labels with the label-only attack",
         )
     found = np.asarray(call(f"predict_proba of {type(model).__name__}", predict, records), dtype=np.float64)
-    if found.ndim == 1 or found.shape[1:] == (1,):
-        found = np.column_stack([1 - found.ravel(), found.ravel()])
     own = np.asarray(getattr(model, "classes_", known))
+    if found.ndim == 1 or (found.shape[1:] == (1,) and len(own) != 1):  # a model may have seen a single class
+        found = np.column_stack([1 - found.ravel(), found.ravel()])
     if found.ndim != 2 or found.shape != (len(records), len(own)):
         raise InputError(
             f"predict_proba gave the shape {found.shape} for {len(records)} records and {len(own)} classes"

@@ -34,6 +34,7 @@ __all__ = [
     "estimator_of",
     "procedure_of",
     "protection",
+    "with_domains",
 ]
 
 MODELS = ("forest", "tree", "mlp", "boosting")
@@ -195,7 +196,7 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         model = anonymizers.AnonymizedModel(estimator, protect.guarantees, **options)
         return FitEstimator(model, columns=names, schema=schema, notes=notes)
     if protect.name == "lattice":
-        schema, notes = _with_domains(schema, table), [*notes, _LATTICE]
+        schema, notes = with_domains(schema, table), [*notes, _LATTICE]
     model = AnonymousTraining(estimator, protect.name, protect.guarantees, schema)
     return FitEstimator(model, columns=names, notes=notes)
 
@@ -385,7 +386,7 @@ def _roles(table: Table, names: list[str]) -> tuple[Schema, list[str]]:
     return Schema(one if one.role is Role.SENSITIVE else replace(one, role=Role.QUASI) for one in columns), [note]
 
 
-def _with_domains(schema: Schema, table: Table) -> Schema:
+def with_domains(schema: Schema, table: Table) -> Schema:
     """Return the schema with the categories of all rows, so that a hierarchy covers rows that it was not made from."""
     found = {name: table.column(name).drop_nulls().unique().sort() for name in schema.names}
     return Schema(

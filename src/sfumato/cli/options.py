@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -212,8 +213,10 @@ class Setting(click.ParamType[tuple[str, Any]]):
         raise OptionError(f"{param.opts[0] if param else 'it'} must look like {self.example}, got '{text}'")
 
 
-def _bounds(text: str) -> tuple[float, float]:
-    low, high = map(float, text.split(","))
+def _bounds(text: str) -> tuple[float, float] | tuple[date, date]:
+    low: Any
+    high: Any
+    low, high = map(date.fromisoformat if re.match(r"\d{4}-", text) else float, text.split(","))
     if low > high:
         raise OptionError(f"--bounds needs the smaller number first, got '{text}'")
     return low, high
@@ -331,7 +334,7 @@ def public_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=Setting("age=0,100", _bounds),
             metavar="NAME=LOW,HIGH",
             multiple=True,
-            help="The smallest and the largest number that a column may have. Can be repeated.",
+            help="The smallest and the largest number, or the first and the last date. Can be repeated.",
         ),
     )
 

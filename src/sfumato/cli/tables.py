@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def read_declared(
     *,
     schema_file: str | None,
     domain: tuple[tuple[str, str], ...],
-    bounds: tuple[tuple[str, tuple[float, float]], ...],
+    bounds: tuple[tuple[str, tuple[float, float] | tuple[date, date]], ...],
     numbers: list[str],
     categories: list[str],
     **reading: Any,

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -91,8 +92,9 @@ class Column:
         What the column is: identifier, quasi, sensitive, target, kept or other.
     kind : Kind or str
         By default determined by the type of the column in the table.
-    bounds : (float, float), optional
-        Public lower and upper bound of a number. Public means: not taken from the data.
+    bounds : (float, float) or (date, date), optional
+        Public lower and upper bound of a number. Public means: not taken from the data. Two dates, or texts such as
+        ``"2023-01-31"``, bound a column of dates or of times on days; they are kept in ``dates``.
     domain : sequence, optional
         Public list of all possible values; for an ordinal column, in order.
     step : float or str, optional
@@ -108,6 +110,8 @@ class Column:
     >>> import sfumato as sf
     >>> sf.Column(name="age", role="quasi", kind="number", bounds=(0, 120)).role
     <Role.QUASI: 'quasi'>
+    >>> sf.Column(name="seen", bounds=("2023-01-01", "2023-12-31"))
+    Column(seen, other, date, dates 2023-01-01 to 2023-12-31)
     """
 
     name: str
@@ -118,6 +122,8 @@ class Column:
     step: float | str | None = None
     hierarchy: Hierarchy | None = None
     reason: str = field(default="", compare=False)
+    dates: tuple[date, date] | None = None
+    """The public first and last day of a column of dates."""
     inferred: bool = field(default=False, compare=False, repr=False)
     """Whether the kind was inferred from the cells of a text file instead of declared; set by `Table`, never stored."""
 
@@ -126,6 +132,11 @@ class Column:
             raise SchemaError(f"a column name must be a text of at least one character, got {self.name!r}")
         object.__setattr__(self, "role", _member(Role, self.role, f"role of column '{self.name}'"))
         object.__setattr__(self, "kind", _member(Kind, self.kind, f"kind of column '{self.name}'"))
+        days = self.dates if self.bounds is None else _days(self.bounds)
+        object.__setattr__(self, "dates", None if days is None else _dates(self.name, self.kind, days))
+        if days is not None:
+            object.__setattr__(self, "kind", Kind.DATE)
+            object.__setattr__(self, "bounds", None)
         if self.bounds is not None:
             object.__setattr__(self, "bounds", _bounds(self.name, self.kind, self.bounds))
             object.__setattr__(self, "kind", Kind.NUMBER)  # bounds declare a number, whatever the cells look like
@@ -139,6 +150,7 @@ class Column:
     def __repr__(self) -> str:
         parts = [named([self.name]), self.role.value, self.kind.value]
         parts += [] if self.bounds is None else [f"bounds {list(self.bounds)}"]
+        parts += [] if self.dates is None else [f"dates {self.dates[0]} to {self.dates[1]}"]
         parts += [] if self.domain is None else [f"domain of {len(self.domain)} values"]
         parts += [] if self.step is None else [f"step {self.step}"]
         parts += [] if self.hierarchy is None else [f"hierarchy {type(self.hierarchy).__name__}"]
@@ -149,6 +161,8 @@ class Column:
         plain: dict[str, Any] = {"role": self.role.value, "kind": self.kind.value}
         if self.bounds is not None:
             plain["bounds"] = list(self.bounds)
+        if self.dates is not None:
+            plain["bounds"] = [one.isoformat() for one in self.dates]
         if self.domain is not None:
             plain["domain"] = list(self.domain)
         if self.step is not None:
@@ -489,9 +503,38 @@ def _hierarchy(name: str, given: Any, folder: Path | None) -> Hierarchy:
         raise SchemaError(f"column '{name}': {error.message}", hint=error.hint) from None
 
 
+_ISO = re.compile(r"\d{4}-")
+
+
+def _days(bounds: Any) -> tuple[Any, Any] | None:
+    """Return bounds that are two dates, or begin like a date."""
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        return None
+    low, high = bounds
+    dated = all(isinstance(one, date) or (isinstance(one, str) and _ISO.match(one)) for one in bounds)
+    return (low, high) if dated else None
+
+
+def _dates(name: str, kind: Kind, days: tuple[Any, Any]) -> tuple[date, date]:
+    if kind not in (Kind.DATE, Kind.AUTO):
+        raise SchemaError(f"column '{name}' has dates as bounds, but its kind is {kind.value}")
+    try:
+        low, high = (date.fromisoformat(one) if isinstance(one, str) else one for one in days)
+    except ValueError:
+        raise SchemaError(f"the bounds of column '{name}' must be two dates, got {days!r}") from None
+    if isinstance(low, datetime) or isinstance(high, datetime) or low > high:
+        raise SchemaError(f"the bounds of column '{name}' must be two days in order, got {low} and {high}")
+    return low, high
+
+
 def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, float]:
     if kind not in (Kind.NUMBER, Kind.AUTO):
-        raise SchemaError(f"column '{name}' has bounds, but only a number can have them, not a {kind.value}")
+        raise SchemaError(
+            f"column '{name}' has bounds, but only a number can have them, not a {kind.value}",
+            hint='the bounds of dates are two dates, for example ["2023-01-01", "2023-12-31"]'
+            if kind is Kind.DATE
+            else "",
+        )
     try:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError, OverflowError):

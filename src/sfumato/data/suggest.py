@@ -375,7 +375,9 @@ def _proposal(table: Table, column: Column) -> Column:
     role, reason = _judged(facts)
     kind, note = _kind(facts, role)
     reasons = "; ".join(filter(None, dict.fromkeys((reason, note))))
-    return replace(column, role=role, kind=kind, bounds=column.bounds if kind is Kind.NUMBER else None, reason=reasons)
+    bounds = column.bounds if kind is Kind.NUMBER else None
+    dates = column.dates if kind is Kind.DATE else None
+    return replace(column, role=role, kind=kind, bounds=bounds, dates=dates, reason=reasons)
 
 
 def _kind(facts: Facts, role: Role) -> tuple[Kind, str]:

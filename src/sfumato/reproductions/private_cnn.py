@@ -119,7 +119,15 @@ def _trained(settings: Settings) -> Iterator[Row | Figure]:
     for what, title in (("loss", "Loss on training images"), ("score", "Test accuracy")):
         lines = {name: [(past["epoch"], past[what]) for past in one.history] for name, one in both.items()}
         yield Curves(f"{title} after each epoch", "epoch", what.replace("score", "accuracy"), lines)
-    yield from _pictures(training)
+    pictures = list(_pictures(training))
+    digits = sum(one.title.startswith("Digits") for one in pictures)
+    yield EXPERIMENT.row(
+        "pictures",
+        f"{digits} rows of digits, feature maps of {len(pictures) - digits} layers" if pictures else None,
+        "built" if pictures else "not judged",
+        "on the page of the run, with accuracy, loss and epsilon per epoch",
+    )
+    yield from pictures
 
 
 def _speed(marks: list[tuple[int, float]]) -> float:
@@ -132,7 +140,7 @@ def _spent(one: Any) -> str:
     return f"epsilon {one.epsilon:.3f} at delta 1e-5, Poisson samples"
 
 
-def _pictures(training: Any) -> Iterator[Figure]:
+def _pictures(training: Any) -> Iterator[Pictures]:
     found = training.pictures
     if found is None:
         return
@@ -160,6 +168,7 @@ def _facts() -> dict[str, Fact]:
         "speed-ordinary": Fact("batches a second, ordinary network", 36.0),
         "speed-private": Fact("batches a second, private network", 22.0),
         "speed": Fact("speed of private training relative to ordinary", round(22 / 36, 2), 0.1),
+        "pictures": Fact("figures: digits and feature maps of both networks before and after noise", "drawn"),
         "incremental": Fact("use the budget step by step", "wished for"),
         "together": Fact(
             "several parties compute on encrypted inputs, decrypted only when all come together", "wished for"

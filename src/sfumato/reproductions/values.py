@@ -21,7 +21,6 @@ VERDICTS = {
     "differs": "our figure is another one, for the reason in the note",
     "refuted": "the printed figure cannot be right, for the reason in the note",
     "built": "the authors wished for it or drew it without values, and it is here",
-    "missing": "the authors wished for it, and it is not here yet",
     "not judged": "this run is too small to compare, or lacks the data",
 }
 """What a row can conclude, and what that means."""

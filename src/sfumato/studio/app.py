@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 
 from sfumato.data.io.files import format_of
 from sfumato.errors import FileError, OptionError, SfumatoError
-from sfumato.studio import engineer, jobs, steward
+from sfumato.studio import engineer, hierarchies, jobs, lattice, steward  # noqa: F401 - each module defines steps
 from sfumato.studio.files import private_folder, receive, regular_file, safe_name, zip_folder
 from sfumato.studio.guard import REPORT_POLICY, Guard
 from sfumato.studio.pages import STATIC, fill_page, static_file
@@ -167,12 +167,12 @@ class _Studio:
 
     async def step(self, request: Request) -> Response:
         """Answer with the page of a step."""
-        return self._step(self._project(request), _step(request))
+        return self._step(self._project(request), _step(request), query=request.query_params)
 
-    def _step(self, project: Project, step: Step, error: str = "") -> Response:
+    def _step(self, project: Project, step: Step, error: str = "", query: Mapping[str, str] | None = None) -> Response:
         job = step.job(project)
         task = step.task(project)
-        values = step.shown(project, job)
+        values = step.shown(project, job, query or {})
         return self._page(
             f"{step.name}.html",
             400 if error else 200,
@@ -180,6 +180,7 @@ class _Studio:
             project=project,
             step=step,
             steps=list(STEPS.values()),
+            marks={one.name: _mark(project, one) for one in STEPS.values()},
             job=job,
             task=task,
             stale=job is not None and task is not None and not _same(job, task),
@@ -204,7 +205,8 @@ class _Studio:
                 _start(project, step_after)
         except SfumatoError as error:
             return self._step(project, step, str(error))
-        return self._to(f"p/{project.id}/{step_after.name}")
+        place = step.place(form) if step_after is step else ""
+        return self._to(f"p/{project.id}/{step_after.name}{place}")
 
     async def do(self, request: Request) -> Response:
         """Undo, redo, show or hide rows, or remove the project; then go back to where it was asked for."""
@@ -250,7 +252,7 @@ class _Studio:
         """Answer with the drawing of a hierarchy that is being edited."""
         project = self._project(request)
         try:
-            return self._page("tree.html", error="", **steward.preview_of(project, request.query_params))
+            return self._page("tree.html", error="", **hierarchies.preview_of(project, request.query_params))
         except SfumatoError as error:
             return self._page("tree.html", error=str(error), drawing="", problem="")
 
@@ -306,6 +308,19 @@ def _step(request: Request) -> Step:
 def _same(job: jobs.Job, task: Task) -> bool:
     """Return whether a piece of work was done by the settings as they are now."""
     return all(job.task.get(name) == value for name, value in task.to_dict().items())
+
+
+def _mark(project: Project, step: Step) -> tuple[str, str] | None:
+    """Return what the navigation says about a step: a class of the style sheet, and words."""
+    if not step.kind:
+        return ("done", "chosen") if step.is_decided(project) else None
+    job = step.job(project)
+    if job is None or job.status == "cancelled":
+        return None
+    if job.status != "done":
+        return ("busy", "at work") if job.status == "running" else ("failed", "failed")
+    task = step.task(project)
+    return ("stale", "out of date") if task is None or not _same(job, task) else ("done", "done")
 
 
 def _code(job: jobs.Job) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sfumato.errors import OptionError
@@ -56,7 +57,7 @@ class _Train(_Private):
     def options(self, project: Project) -> dict[str, Any] | None:
         return project.state.get("train") if target_of(project) else None
 
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         asked = project.state.get("train") or {"model": "additive", "epsilons": [0.5, 1, 3], "delta": 1e-5}
         columns = [one["name"] for one in columns_of(project) if one["role"] != "identifier"]
         return {"models": MODELS, "asked": asked, "columns": columns, "target": target_of(project)}
@@ -91,7 +92,7 @@ class _Synthesize(_Private):
     def options(self, project: Project) -> dict[str, Any] | None:
         return project.state.get("synthesize")
 
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         default = {"method": "tree", "epsilons": [1], "delta": 1e-5, "rows": None}
         return {"methods": METHODS, "asked": project.state.get("synthesize") or default}
 

@@ -31,6 +31,10 @@ __all__ = [
 
 STEPS: dict[str, Step] = {}
 """The steps by their name in the address, in order."""
+_ORDER = (
+    *("columns", "risk", "guarantees", "hierarchies", "lattice", "methods", "attack", "explore", "release"),
+    *("train", "synthesize", "budget"),
+)
 
 
 class Form(Protocol):
@@ -61,7 +65,9 @@ class Step:
 
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls):
-            STEPS[cls.name] = cls()
+            known = {**STEPS, cls.name: cls()}
+            STEPS.clear()
+            STEPS.update({name: known[name] for name in _ORDER if name in known})
 
     def read(self, project: Project, form: Form) -> tuple[str, dict[str, Any]]:
         """Return the settings of a form, and in words what they change."""
@@ -75,9 +81,17 @@ class Step:
         """Return the schema of the task."""
         return schema_of(project)
 
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
-        """Return what the template shows besides the job."""
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return what the template shows besides the job; the address may say which part."""
         return {}
+
+    def is_decided(self, project: Project) -> bool:
+        """Return whether something was chosen on a page without work."""
+        return False
+
+    def place(self, form: Form) -> str:
+        """Return where on the page to go on after a form was saved."""
+        return ""
 
     def task(self, project: Project) -> Task | None:
         """Return the task by the settings as they are; None as long as something is missing."""
@@ -128,16 +142,16 @@ def public_in(form: Form, name: str, kind: str) -> dict[str, Any]:
     return {"bounds": bounds}
 
 
-def schema_of(project: Project, *, public: bool = False) -> dict[str, Any]:
-    """Return the schema as plain values, with roles, kinds and hierarchies, or with what is declared to be public."""
-    hierarchies = {} if public else project.state.get("hierarchies", {})
+def schema_of(project: Project, *, public: bool = False, plain: bool = False) -> dict[str, Any]:
+    """Return the schema as plain values: roles and kinds, with hierarchies or with what is declared to be public."""
+    hierarchies = {} if public or plain else project.state.get("hierarchies", {})
     declared = project.state.get("public", {}) if public else {}
     columns = {}
     for one in columns_of(project):
-        plain = {"role": one["role"], "kind": one["kind"], **declared.get(one["name"], {})}
+        column = {"role": one["role"], "kind": one["kind"], **declared.get(one["name"], {})}
         if one["name"] in hierarchies and one["role"] == Role.QUASI:
-            plain["hierarchy"] = hierarchies[one["name"]]
-        columns[one["name"]] = plain
+            column["hierarchy"] = hierarchies[one["name"]]
+        columns[one["name"]] = column
     return {"columns": columns}
 
 

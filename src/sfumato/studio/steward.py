@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sfumato.data.hierarchies.hierarchy import Hierarchy
-from sfumato.data.hierarchies.label_paths import ROOT
-from sfumato.errors import OptionError, SfumatoError
-from sfumato.measures.assessment import SMALLEST_SHOWN
+from sfumato.errors import OptionError
 from sfumato.studio import jobs
 from sfumato.studio.jobs import Job
 from sfumato.studio.steps import (
@@ -23,12 +18,13 @@ from sfumato.studio.steps import (
     columns_of,
     number_in,
     public_in,
+    schema_of,
     target_of,
     with_target,
 )
 from sfumato.studio.workspace import Project
 
-__all__ = ["asked_in", "choice_of", "cost_of", "preview_of", "releases_of"]
+__all__ = ["asked_in", "choice_of", "cost_of", "releases_of"]
 
 METHODS = {
     "mondrian": "halves the rows again and again; keeps much detail",
@@ -52,9 +48,6 @@ PROTECTIONS = {
     "dp:epsilon=0.3,1,3": "A private model, epsilon = 0.3, 1, 3",
     "synthetic:epsilon=1,3": "Synthetic rows, epsilon = 1, 3",
 }
-_FEW = "(few rows)"
-_LINES = 60  # of a drawn hierarchy
-_MOST_TEXT = 200_000  # characters of an edited tree
 
 
 class _Columns(Step):
@@ -80,7 +73,7 @@ class _Columns(Step):
     def schema(self, project: Project) -> dict[str, Any]:
         return {}
 
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         preview = jobs.latest(project, "preview") if project.preview else None
         return {"columns": columns_of(project), "roles": ROLES, "kinds": KINDS, "preview": preview}
 
@@ -93,6 +86,9 @@ class _Risk(Step):
     def options(self, project: Project) -> dict[str, Any]:
         return {"require": project.state.get("require", {})}
 
+    def schema(self, project: Project) -> dict[str, Any]:
+        return schema_of(project, plain=True)
+
 
 class _Guarantees(Step):
     """What must hold, and what it costs."""
@@ -102,7 +98,10 @@ class _Guarantees(Step):
     def read(self, project: Project, form: Form) -> tuple[str, dict[str, Any]]:
         return "the guarantees", {"require": asked_in(form)}
 
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
+    def is_decided(self, project: Project) -> bool:
+        return "k" in project.state.get("require", {})
+
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         asked = project.state.get("require", {})
         sensitive = any(one["role"] == "sensitive" for one in columns_of(project))
         known = {name: one for name, one in GUARANTEES.items() if sensitive or name == "k"}
@@ -142,137 +141,6 @@ def _breaks(kind: Sequence[int], name: str, value: float) -> bool:
     return kind[1] < value if name == "l" else kind[2] > math.floor(100 * value + 1e-9)
 
 
-class _Hierarchies(Step):
-    """How the values of quasi-identifiers get coarser."""
-
-    name, title = "hierarchies", "Hierarchies"
-
-    def read(self, project: Project, form: Form) -> tuple[str, dict[str, Any]]:
-        name, hierarchy = hierarchy_in(project, form)
-        others = {key: one for key, one in project.state.get("hierarchies", {}).items() if key != name}
-        chosen = others if hierarchy is None else {**others, name: hierarchy.to_dict()}
-        return f"the hierarchy of {name}", {"hierarchies": chosen}
-
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
-        quasi = [one for one in columns_of(project) if one["role"] == "quasi"]
-        known = _values_of(project)
-        lines = []
-        for one in quasi:
-            values = known.get(one["name"])
-            plain = project.state.get("hierarchies", {}).get(one["name"])
-            lines.append({**one, "values": values, "own": plain, **_drawn(project, values, plain, one["kind"])})
-        return {"quasi": lines, "smallest": SMALLEST_SHOWN, "measured": bool(known)}
-
-
-def _values_of(project: Project) -> dict[str, Any]:
-    job = jobs.latest(project, "assess")
-    values: dict[str, Any] = {} if job is None else job.result.get("values", {})
-    return values
-
-
-def _listed(project: Project, values: dict[str, Any] | None) -> list[list[str]]:
-    """Return the paths of the values, without labels of few rows, unless the owner sees rows anyway."""
-    every = [] if values is None else values["listed"]
-    if project.preview:
-        return [one[:-1] for one in every]
-    rows: Counter[tuple[int, str]] = Counter()
-    for *path, count in every:
-        rows.update(dict.fromkeys(enumerate(path), count))
-    known = {path[0] for *path, count in every if count >= SMALLEST_SHOWN}
-    found: dict[tuple[str, ...], None] = {}
-    for *path, _ in every:
-        shown = [*path, ROOT]
-        for level in range(len(path) - 1, -1, -1):
-            if rows[level, path[level]] < SMALLEST_SHOWN:
-                above = shown[level + 1]
-                shown[level] = above if above.startswith(_FEW) else f"{_FEW} in {above}"
-            else:
-                shown[level] = _without_hidden(path[level], known, rows[level, path[level]])
-        found[tuple(shown[:-1])] = None
-    return [list(path) for path in found]
-
-
-def _without_hidden(label: str, known: set[str], rows: int) -> str:
-    """Return the label of a group without the values that are hidden; its number of rows tells it from others."""
-    before, brace, inside = label.partition("{")
-    if not brace or not inside.endswith("}"):
-        return label
-    members = inside[:-1].split(", ")
-    seen = [one for one in members if one in known]
-    return label if len(seen) == len(members) else f"{before}{{{', '.join([*seen, '…'])}}} ({rows:,} rows)"
-
-
-def _drawn(project: Project, values: dict[str, Any] | None, plain: Any, kind: str) -> dict[str, Any]:
-    """Return a hierarchy as a drawing, as rows to edit, and what is wrong with it."""
-    drawing, rows, problem = "", "", ""
-    paths = _listed(project, values)
-    seen = [_value(path[0], kind) for path in paths if not path[0].startswith(_FEW)]
-    try:
-        if not plain and paths:
-            drawing, rows = Hierarchy.tree(paths).draw([path[0] for path in paths], lines=_LINES), _rows(paths)
-        elif plain:
-            hierarchy = Hierarchy.from_dict(plain)
-            missing = hierarchy.uncovered(seen)
-            problem = f"not covered: {', '.join(map(str, missing[:10]))}" if missing else ""
-            covered = [one for one in seen if one not in missing]
-            drawing = hierarchy.draw(covered, lines=_LINES) if covered else str(hierarchy)
-            rows = _rows([path[:-1] for path in hierarchy.paths(covered)])
-    except SfumatoError as error:
-        problem = str(error)
-    return {"drawing": re.sub(rf"{re.escape(_FEW)} in [^,\n]*", "…", drawing), "rows": rows, "problem": problem}
-
-
-def _rows(paths: Sequence[Sequence[str]]) -> str:
-    return "\n".join("; ".join(path) for path in paths if not path[0].startswith(_FEW))
-
-
-def _value(text: str, kind: str) -> Any:
-    """Return a value as the table has it."""
-    try:
-        number = float(text) if kind == "number" else math.nan
-    except ValueError:
-        return text
-    return text if not math.isfinite(number) else int(number) if number == int(number) else number
-
-
-def preview_of(project: Project, form: Form) -> dict[str, Any]:
-    """Return the drawing of a hierarchy that is being edited, and which of the shown values it does not cover."""
-    name, hierarchy = hierarchy_in(project, form)
-    kind = next(one["kind"] for one in columns_of(project) if one["name"] == name)
-    return _drawn(project, _values_of(project).get(name), hierarchy and hierarchy.to_dict(), kind)
-
-
-def hierarchy_in(project: Project, form: Form) -> tuple[str, Hierarchy | None]:
-    """Return the column of a form and its hierarchy; None for the automatic one."""
-    quasi = [one["name"] for one in columns_of(project) if one["role"] == "quasi"]
-    at = number_in(form, "column", "the column", least=0, most=max(len(quasi) - 1, 0), whole=True)
-    if at is None or not quasi:
-        raise OptionError("no column is named")
-    name, how, text = quasi[int(at)], form.get("how"), str(form.get("text") or "")
-    if how == "automatic":
-        return name, None
-    if len(text) > _MOST_TEXT:
-        raise OptionError("the hierarchy is too long", hint="write it to a file, and name it in a schema")
-    if how == "tree":
-        rows = [[cell.strip() for cell in line.split(";")] for line in text.splitlines() if line.strip()]
-        return name, Hierarchy.tree(rows)
-    if how == "dates":
-        return name, Hierarchy.dates()
-    try:
-        numbers = [float(one) for one in text.replace(",", " ").split()]
-        whole = [int(one) if one == int(one) else one for one in numbers]
-    except (ValueError, OverflowError):
-        raise OptionError(f"'{text[:40]}' must be numbers, such as 5, 10, 20") from None
-    bounds = _values_of(project).get(name, {}).get("bounds")
-    if how == "intervals" and whole:
-        if bounds is None:
-            raise OptionError(f"'{name}' has no numbers that are counted", hint="measure the risk first")
-        return name, Hierarchy.intervals(widths=whole, bounds=bounds, outside="code")
-    if how == "prefixes" and len(whole) == 1:
-        return name, Hierarchy.prefixes(int(whole[0]))
-    raise OptionError("there is no such hierarchy")
-
-
 class _Methods(Step):
     """Releases by several methods beside each other."""
 
@@ -285,19 +153,23 @@ class _Methods(Step):
         if "guided" in methods and target_of(project) is None:
             raise OptionError("the method guided needs a target", hint="give a column this role under Columns")
         suppress = number_in(form, "suppress", "the share to suppress", least=0, most=1, empty=0.05)
-        return "the methods", {"methods": methods, "suppress": suppress}
+        levels = project.state.get("levels") if form.get("levels") and "lattice" in methods else None
+        return "the methods", {"methods": methods, "suppress": suppress, "levels": levels}
 
     def options(self, project: Project) -> dict[str, Any] | None:
         state = project.state
         if not state.get("methods") or "k" not in state.get("require", {}):
             return None
-        return {"methods": state["methods"], "require": state["require"], "suppress": state["suppress"]}
+        levels = state.get("levels") if "lattice" in state["methods"] else None
+        known = {"methods": state["methods"], "require": state["require"], "suppress": state["suppress"]}
+        return {**known, **({"levels": levels} if levels else {})}
 
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         asked = project.state.get("require", {})
         chosen = project.state.get("methods", ["mondrian"])
         suppress = project.state.get("suppress", 0.05)
-        return {"known": METHODS, "chosen": chosen, "asked": asked, "suppress": suppress}
+        levels = project.state.get("levels")
+        return {"known": METHODS, "chosen": chosen, "asked": asked, "suppress": suppress, "levels": levels}
 
 
 def releases_of(project: Project) -> list[str]:
@@ -324,6 +196,9 @@ class _OfRelease(Step):
 
     kinds: Sequence[str] = ("anonymize",)
 
+    def schema(self, project: Project) -> dict[str, Any]:
+        return {}  # that of the release, which does not change
+
     def read(self, project: Project, form: Form) -> tuple[str, dict[str, Any]]:
         given = form.get("release")
         if given not in releases_of(project):
@@ -334,7 +209,7 @@ class _OfRelease(Step):
         release = _chosen(project, self.kinds)
         return None if release is None else {"release": release}
 
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         known = [one for one in releases_of(project) if one.split("/")[0][5:] in self.kinds]
         return {"releases": known, "chosen": _chosen(project, self.kinds)}
 
@@ -366,7 +241,7 @@ class _Explore(Step):
     def options(self, project: Project) -> dict[str, Any] | None:
         return project.state.get("explore") if target_of(project) else None
 
-    def shown(self, project: Project, job: Job | None) -> dict[str, Any]:
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         default = {"protections": list(PROTECTIONS)[:2], "seeds": 2, "model": "tree"}
         asked = {**default, "max_risk": None, "max_advantage": None, **(project.state.get("explore") or {})}
         columns = [one["name"] for one in columns_of(project) if one["role"] != "identifier"]
@@ -380,7 +255,7 @@ def choice_of(project: Project) -> dict[str, Any]:
     if name not in METHODS or not rest.isdigit():
         raise OptionError("there is no recommended release", hint="explore first")
     require = {**project.state.get("require", {}), "k": int(rest)}
-    return {"methods": [name], "suppress": project.state.get("suppress", 0.05), "require": require}
+    return {"methods": [name], "suppress": project.state.get("suppress", 0.05), "levels": None, "require": require}
 
 
 class _Release(_OfRelease):

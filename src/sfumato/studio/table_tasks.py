@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import sfumato as sf
 from sfumato.errors import OptionError, SfumatoError
 from sfumato.studio.tasks import Progress, Task
 
-__all__ = ["Anonymize", "Assess", "Attack", "Explore", "Look", "Preview", "Verify", "release_folder"]
+__all__ = ["Anonymize", "Assess", "Attack", "Explore", "Look", "Map", "Preview", "Verify", "release_folder"]
 
 _MOST_VALUES = 300  # of a column, in the editor of its hierarchy
 _LARGEST = 10_000  # a larger class is as good as this one
@@ -158,7 +159,8 @@ def _values(table: sf.Table, tuples: Any, name: str) -> dict[str, Any]:
     known = [(value, rows) for value, rows in zip(values, counted, strict=False) if value is not None and rows]
     column = table.schema[name]
     try:
-        hierarchy = column.hierarchy or sf.Hierarchy.automatic(column, [one for one, _ in known], [n for _, n in known])
+        plain = replace(column, hierarchy=None)  # its own one is known without the table
+        hierarchy = sf.Hierarchy.automatic(plain, [one for one, _ in known], [n for _, n in known])
         paths = hierarchy.paths([value for value, _ in known[:_MOST_VALUES]])
     except SfumatoError as error:
         return {"distinct": len(known), "listed": [], "error": str(error)}
@@ -212,7 +214,9 @@ class Anonymize(Task):
         return as_method(name).set_params(**self._parameters(name))
 
     def _parameters(self, name: str) -> dict[str, Any]:
-        return {"suppress": self.options["suppress"]} if name in ("lattice", "suppress") else {}
+        known = {"suppress": self.options["suppress"]} if name in ("lattice", "suppress") else {}
+        levels = self.options.get("levels") if name == "lattice" else None
+        return {**known, "levels": levels} if levels else known
 
     def program(self, folder: Path) -> list[str]:
         """Return all releases as a program."""
@@ -220,7 +224,8 @@ class Anonymize(Task):
         lines = ["releases = {"]
         for name in self.options["methods"]:
             own = self._parameters(name)
-            method = f"sf.{classes[name]}(suppress={own['suppress']!r})" if own else repr(name)
+            given = ", ".join(f"{key}={value!r}" for key, value in own.items())
+            method = f"sf.{classes[name]}({given})" if own else repr(name)
             lines.append(f"    {name!r}: sf.anonymize(table, {required(self.options)!r}, method={method}),")
         return [*lines, "}", "sf.save(releases, 'releases')"]
 
@@ -229,7 +234,9 @@ class Anonymize(Task):
         methods = self.options["methods"]
         asked = [word for name, value in self.options["require"].items() for word in (f"--{name}", f"{value:g}")]
         suppress = ["--suppress", f"{self.options['suppress']:g}"] if {"lattice", "suppress"} & {*methods} else []
-        out = ["--method", ",".join(methods), *suppress, "-o", "releases"]
+        chosen = (self.options.get("levels") or {}) if "lattice" in methods else {}
+        levels = [word for name, level in chosen.items() for word in ("--level", f"{name}={level}")]
+        out = ["--method", ",".join(methods), *suppress, *levels, "-o", "releases"]
         return ["anonymize", *self.from_table(folder), *asked, *out]
 
 
@@ -237,6 +244,29 @@ def _levels(release: sf.Release) -> dict[str, int]:
     """Return the level of each column on its hierarchy, if the method publishes levels."""
     levels = release.details.get("levels")
     return {str(name): int(level) for name, level in levels.items()} if isinstance(levels, Mapping) else {}
+
+
+class Map(Task):
+    """Measure the combinations of levels of the lattice."""
+
+    kind, title = "map", "Measuring the lattice"
+
+    def run(self, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Return the map."""
+        around = self.options["around"]
+        return self._method().map(self.table(), around=around, progress=progress).to_dict()
+
+    def _method(self) -> sf.Lattice:
+        return sf.Lattice(required(self.options), suppress=self.options["suppress"])
+
+    def program(self, folder: Path) -> list[str]:
+        """Return the map as a program."""
+        around = f", around={self.options['around']!r}" if self.options["around"] else ""
+        return [
+            f"method = sf.Lattice({required(self.options)!r}, suppress={self.options['suppress']!r})",
+            f"found = method.map(table{around})",
+            "print(found.best, len(found.nodes))",
+        ]
 
 
 class Attack(Task):

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from sfumato.anonymizers.base import Anonymizer
+from sfumato.anonymizers.base import Anonymizer, require_quasi
 from sfumato.anonymizers.lattice.nodes import levels_of
-from sfumato.anonymizers.lattice.search import Objective, lattice
+from sfumato.anonymizers.lattice.search import Objective, at_levels, lattice
+from sfumato.anonymizers.lattice.walk import LatticeMap, map_lattice
 from sfumato.anonymizers.problem import Problem, exact_floats, with_hierarchy
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.hierarchy import Hierarchy
 from sfumato.data.released_values import MARK, write_set
 from sfumato.data.schema import Column
+from sfumato.data.table import Table
+from sfumato.data.validate import whole
+from sfumato.engines.dispatch import reduce
+from sfumato.engines.engine import Progress
 from sfumato.engines.tuples import Tuples
-from sfumato.errors import OptionError, one_of
+from sfumato.errors import OptionError, did_you_mean, one_of
 
 __all__ = ["Lattice"]
 
@@ -42,6 +48,8 @@ class Lattice(Anonymizer):
     most_nodes : int
         The most nodes of the lattice to visit. If there are more, the result may not be optimal; `details` reports
         the proven bound.
+    levels : mapping of str to int, optional
+        The level of each quasi-identifier, if you choose it yourself: `map` shows what each choice costs.
 
     Examples
     --------
@@ -60,6 +68,7 @@ class Lattice(Anonymizer):
     suppress: float = 0.0
     objective: Objective | str = Objective.LEAVES
     most_nodes: int = 10**6
+    levels: Mapping[str, int] | None = None
 
     name = "lattice"
 
@@ -84,19 +93,77 @@ class Lattice(Anonymizer):
         """The quasi-identifiers with the hierarchies that were used, automatic ones included."""
         return tuple(domain.column for domain in self.domains_)
 
-    def _decide(self, problem: Problem) -> None:
-        self.domains_ = tuple(
-            with_hierarchy(exact_floats(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
-            for column, domain in enumerate(problem.domains)
-        )
-        self.generalisation_ = lattice(
+    def map(
+        self,
+        X: Any,  # noqa: N803 - scikit-learn's name
+        *,
+        around: Mapping[str, int] | None = None,
+        most_nodes: int = 2000,
+        progress: Progress | None = None,
+    ) -> LatticeMap:
+        """Measure what many combinations of levels would cost, so that you can choose one as `levels`.
+
+        Parameters
+        ----------
+        X : Table, frame or file
+        around : mapping of str to int, optional
+            The levels in the middle of the map, by default the best ones. The nearest ones are measured.
+        most_nodes : int
+            The most combinations to measure.
+        progress : callable, optional
+            A callback for the fraction of the work that is done.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import sfumato as sf
+        >>> people = pd.DataFrame({"age": [21, 22, 24, 41, 68], "sex": ["f", "f", "m", "m", "m"]})
+        >>> decades = sf.Hierarchy.intervals(widths=[10, 50], bounds=(0, 100))
+        >>> table = sf.Table(people, sf.Schema([sf.Column(name="age", role="quasi", hierarchy=decades)]))
+        >>> found = sf.Lattice("k=2", suppress=0.4).map(table)
+        >>> found.best, [(one.levels, one.suppressed) for one in found.nodes]
+        ((1,), [((0,), 5), ((1,), 2), ((2,), 1), ((3,), 0)])
+        """
+        whole("the number of combinations", most_nodes)
+        table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
+        quasi, sensitive = table.schema.quasi, table.schema.sensitive
+        require_quasi(table.schema)
+        problem = Problem.of(reduce(table, [*quasi, *sensitive]), quasi, sensitive, self.asked)
+        levels = [levels_of(domain) for domain in _domains(problem)]
+        middle = None if around is None else _in_order(around, quasi)
+        for name, one, level in zip(quasi, levels, middle or (), strict=False):
+            if level > one.height:
+                raise OptionError(f"the level of column '{name}' must be at most {one.height}, got {level}")
+        return map_lattice(
             problem.counts,
             problem.guarantees,
-            [levels_of(domain) for domain in self.domains_],
+            levels,
             suppress=self.suppress,
             loss=one_of(Objective, self.objective, "objective"),
-            most_nodes=self.most_nodes,
+            around=middle,
+            most_nodes=most_nodes,
+            most_visited=self.most_nodes,
+            progress=progress,
         )
+
+    def _decide(self, problem: Problem) -> None:
+        self.domains_ = _domains(problem)
+        levels = [levels_of(domain) for domain in self.domains_]
+        loss = one_of(Objective, self.objective, "objective")
+        if self.levels is None:
+            self.generalisation_ = lattice(
+                problem.counts,
+                problem.guarantees,
+                levels,
+                suppress=self.suppress,
+                loss=loss,
+                most_nodes=self.most_nodes,
+            )
+        else:
+            chosen = _in_order(self.levels, [domain.name for domain in self.domains_])
+            self.generalisation_ = at_levels(
+                problem.counts, problem.guarantees, levels, chosen, suppress=self.suppress, loss=loss
+            )
         kept = self.generalisation_.of_tuple >= 0
         codes = [problem.codes[kept, column] for column in range(len(problem.domains))]
         labels = [self._labels(domain)[code] for domain, code in zip(self.domains_, codes, strict=True)]
@@ -144,6 +211,27 @@ class Lattice(Anonymizer):
             marked = [label == MARK for label in hierarchy.labels(fitted.values, level)]
             labels = labels.set(labels == MARK, write_set([*itertools.compress(texts, marked)], known=texts))
         return labels
+
+
+def _domains(problem: Problem) -> tuple[Domain, ...]:
+    """Return the domains of the quasi-identifiers, each with a hierarchy."""
+    return tuple(
+        with_hierarchy(exact_floats(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
+        for column, domain in enumerate(problem.domains)
+    )
+
+
+def _in_order(levels: Mapping[str, int], names: Sequence[str]) -> list[int]:
+    """Return the level of each column."""
+    for name in levels:
+        if name not in names:
+            hint = did_you_mean(name, names)
+            raise OptionError(f"there is no quasi-identifier '{name}' to choose the level of", hint=hint)
+    for name in names:
+        if name not in levels:
+            raise OptionError(f"the level of column '{name}' is missing", hint="name one for each quasi-identifier")
+        whole(f"the level of column '{name}'", levels[name], least=0)
+    return [levels[name] for name in names]
 
 
 def _hierarchy(domain: Domain) -> Hierarchy:

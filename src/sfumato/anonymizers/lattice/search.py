@@ -42,7 +42,7 @@ from sfumato.errors import InputError, OptionError, SchemaError, one_of
 from sfumato.measures.classes import ClassCounts, Floats, Ints
 from sfumato.measures.guarantee import ClassGuarantee
 
-__all__ = ["Generalisation", "Objective", "lattice"]
+__all__ = ["Cost", "Generalisation", "Objective", "at_levels", "costs_of", "lattice"]
 
 _SLACK = 1e-12  # losses closer than this are equal
 _NODES_FOR_HINT = 2_000
@@ -161,6 +161,64 @@ def lattice(
     return search.result()
 
 
+def at_levels(
+    counts: Sequence[ClassCounts],
+    guarantees: Sequence[ClassGuarantee],
+    levels: Sequence[Levels],
+    node: Sequence[int],
+    *,
+    suppress: float = 0.0,
+    loss: Objective | str | Cost = Objective.LEAVES,
+) -> Generalisation:
+    """Return the node with these levels; raise an error if it does not keep the guarantees.
+
+    Parameters
+    ----------
+    counts, guarantees, levels, suppress, loss
+        As for `lattice`.
+    node : sequence of int
+        The level of each column.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.anonymizers.lattice.nodes import levels_of
+    >>> from sfumato.engines import reduce
+    >>> from sfumato.measures import class_counts
+    >>> tree = sf.Hierarchy.tree([("flu", "lung"), ("asthma", "lung"), ("ulcer", "stomach")])
+    >>> schema = sf.Schema([sf.Column(name="illness", hierarchy=tree)])
+    >>> table = sf.Table(pl.DataFrame({"illness": ["flu", "asthma", "ulcer", "ulcer"]}), schema)
+    >>> counts = class_counts(reduce(table, ["illness"]), ["illness"], None)
+    >>> levels = [levels_of(domain) for domain in counts.quasi]
+    >>> at_levels([counts], [sf.KAnonymity(2)], levels, [1]).of_tuple.tolist()
+    [0, 0, 1]
+    >>> at_levels([counts], [sf.KAnonymity(2)], levels, [0])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.InputError: at these levels 2 of 4 rows must be suppressed, and 0 may be (choose coarser levels, ...
+    """
+    _check_input(counts, guarantees, levels, suppress, 1)
+    for domain, one, level in zip(counts[0].quasi, levels, node, strict=True):
+        whole(f"the level of column '{domain.name}'", level, least=0)
+        if level > one.height:
+            raise OptionError(f"the level of column '{domain.name}' must be at most {one.height}, got {level}")
+    search = _Search(counts, guarantees, levels, suppress, loss, 1, None)
+    search.check(bytes(node))
+    if search.best is None:
+        search.judge.limit = search.rows
+        classes = search.nodes.classes(bytes(node))
+        fails, _ = search.judge.judge(classes)
+        gone = search.rows if fails is None else int(classes.size[fails].sum())
+        limit, share = math.floor(suppress * search.rows + 1e-9), math.ceil(gone / search.rows * 10_000) / 10_000
+        more = f", or suppress={share:g}" if gone < search.rows else ""
+        raise InputError(
+            f"at these levels {gone:,} of {search.rows:,} rows must be suppressed, and {limit:,} may be",
+            hint=f"choose coarser levels{more}",
+        )
+    return search.result()
+
+
 def _check_input(
     counts: Sequence[ClassCounts],
     guarantees: Sequence[ClassGuarantee],
@@ -220,7 +278,7 @@ class _Search:
         self.rows, columns = counts[0].rows, len(levels)
         self.judge = Judge(guarantees, counts, limit=math.floor(suppress * self.rows + 1e-9))
         self.by_class = loss == Objective.DISCERNIBILITY
-        costs = [_cost(loss, one, domain.name) / columns for one, domain in zip(levels, counts[0].quasi, strict=True)]
+        costs = costs_of(loss, levels, [domain.name for domain in counts[0].quasi])
         self.nodes = Nodes(counts, [one.groups for one in levels], costs, self.judge.sensitive)
         # the mean cost over all rows of each level of each column
         self.steps = [
@@ -255,7 +313,7 @@ class _Search:
                 if self.judge.can_tag and not self._is_hopeful(node):
                     self._climb(node)
                 else:
-                    self._check(node)
+                    self.check(node)
             # A feasible node above this one is, in some column, also above the infeasible node that covers it.
             cover = self._hopeless_above(node) or node
             below = self.bases.get(node, self.bound)
@@ -273,7 +331,7 @@ class _Search:
         """Return the loss of a node without suppression, or 0 if it depends on the classes."""
         return 0.0 if self.by_class else sum(map(getitem, self.steps, node))
 
-    def _check(self, node: bytes) -> bool:
+    def check(self, node: bytes) -> bool:
         """Check the classes of a node; return whether every finer node is infeasible."""
         classes = self.nodes.classes(node)
         size = classes.size.astype(np.float64) if self.by_class else None
@@ -309,7 +367,7 @@ class _Search:
         while high - low > 1:
             middle = (low + high) // 2
             here = path[middle]
-            if self._hopeless_above(here) or (not self._is_hopeful(here) and self._check(here)):
+            if self._hopeless_above(here) or (not self._is_hopeful(here) and self.check(here)):
                 low = middle
             else:
                 high = middle
@@ -332,13 +390,13 @@ class _Search:
     def _descend(self) -> None:
         """Lower one column after another from the best node found, or from the top, while that helps."""
         if self.best is None:
-            self._check(self.nodes.top)
+            self.check(self.nodes.top)
         while self.best is not None:
             start = self.best.node
             for column, level in enumerate(start):
                 below = _with_level(start, column, level - 1) if level else start
                 if below not in self.bases and self._hopeless_above(below) is None:
-                    self._check(below)
+                    self.check(below)
             if self.best.node == start:
                 return
 
@@ -364,6 +422,18 @@ class _Search:
 
 def _with_level(node: bytes, column: int, level: int) -> bytes:
     return node[:column] + bytes((level,)) + node[column + 1 :]
+
+
+def costs_of(loss: Objective | str | Cost, levels: Sequence[Levels], names: Sequence[str]) -> list[Floats]:
+    """Return the cost of every code of each column on every level, as a share of the loss of a row.
+
+    Examples
+    --------
+    >>> levels = Levels(np.array([[0, 1], [0, 0]]), np.array([[1, 1], [2, 2]]))
+    >>> [one.tolist() for one in costs_of("leaves", [levels, levels], ["a", "b"])]
+    [[[0.0, 0.0], [0.5, 0.5]], [[0.0, 0.0], [0.5, 0.5]]]
+    """
+    return [_cost(loss, one, name) / len(levels) for one, name in zip(levels, names, strict=True)]
 
 
 def _cost(loss: Objective | str | Cost, levels: Levels, name: str) -> Floats:

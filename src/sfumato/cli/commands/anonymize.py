@@ -15,6 +15,7 @@ from sfumato.cli.options import (
     Choice,
     Command,
     Number,
+    Setting,
     check_not_input,
     check_output,
     escape_option,
@@ -51,7 +52,7 @@ _GUARANTEES = {
 }
 _ALL = "/"  # the page that compares all releases; no release has this name
 _ROLES = ("qi", "sensitive", "identifiers", "keep", "target", "schema_file")
-_HOW = ("methods", "suppress", "representative", "exact_ends", "relaxed")
+_HOW = ("methods", "suppress", "levels", "representative", "exact_ends", "relaxed")
 _SINGLE_VALUES = ("median", "mean", "medoid")
 _WITHOUT_PAGE = 0.7  # the share of the work on a release before its page
 
@@ -94,6 +95,13 @@ def _guarantee_options(command: Any) -> Any:
     type=Number(least=0, most=1),
     metavar="SHARE",
     help="The largest share of rows to suppress (lattice, suppress).",
+)
+@click.option(
+    "--level",
+    "levels",
+    type=Setting("age=2", int, last=True),
+    multiple=True,
+    help="The level of a column, such as age=2; give one for each quasi-identifier (lattice).",
 )
 @click.option(
     "--representative",
@@ -254,7 +262,7 @@ def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[sf.Guarantee], 
     """Read a recipe; refuse options that it contains."""
     from sfumato.anonymizers.anonymize import read_plan
 
-    if any(one not in (None, False, ["mondrian"], []) for one in others):
+    if any(one not in (None, False, ["mondrian"], [], ()) for one in others):
         raise OptionError("--recipe says what to do and what the columns are", hint="leave the other options out")
     recipe = sf.data.Recipe.load(path)
     guarantees, method, keep_order = read_plan(recipe)
@@ -294,6 +302,7 @@ def _required(asked: dict[str, str | None], recursive: str | None) -> str:
 def _methods(
     methods: Sequence[str],
     suppress: float | None,
+    levels: Sequence[tuple[str, int]],
     representative: str | None,
     exact_ends: bool,
     relaxed: bool,
@@ -316,6 +325,10 @@ def _methods(
             OptionError("--suppress is for the methods lattice and suppress", hint="give --method lattice too"),
             suppress=suppress,
         )
+    if levels:
+        if len(dict(levels)) < len(levels):
+            raise OptionError("--level names a column twice", hint="give one level for each column")
+        give(OptionError("--level is for the method lattice", hint="give --method lattice too"), levels=dict(levels))
     if representative is not None:
         refused = OptionError(f"--representative is not for {', '.join(methods)}, which publishes values in one way")
         give(refused, output=representative)

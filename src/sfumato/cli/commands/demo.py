@@ -269,7 +269,7 @@ def _print_end(result: dict[str, Any]) -> None:
     echo(style("Try next", bold=True))
     for command in _next(result, folder):
         echo(printable(f"  {command}"))
-    echo("Then put your own file in the place of people.csv, and its columns after --qi.")
+    echo("Then replace people.csv by your own file, and name its columns after --qi.")
 
 
 def _next(result: dict[str, Any], folder: Path) -> list[str]:

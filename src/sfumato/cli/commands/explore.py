@@ -74,6 +74,7 @@ _SHOWN = ("re_identification", "membership_auc", "membership_advantage", "accura
     help="The first seed.",
 )
 @click.option("--jobs", type=Number(is_whole=True, most=1024), default=2, show_default=True, help="How many processes.")
+@click.option("--rows-are-units", is_flag=True, help="Protect and attack rows, even if a person has several.")
 @click.option(
     "--uncharged",
     is_flag=True,
@@ -155,6 +156,7 @@ _EXPLORING = (
     "seeds",
     "seed",
     "jobs",
+    "rows_are_units",
     "public",
     "uncharged",
 )

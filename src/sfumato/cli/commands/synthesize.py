@@ -301,7 +301,9 @@ def _make_rows(
     if evaluations:
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
-        echo(f"How near they come to the original is in {own}{secret}", err=True)
+        echo(f"The page that compares them with the original is {own}{secret}", err=True)
+        if left_out := sorted({name for one in evaluations.values() for name in one.left_out}):
+            echo(f"Not compared, for they have too many categories: {', '.join(map(printable, left_out))}", err=True)
     elif not isinstance(table, str) and _stays(table):
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
     if not first.private:
@@ -446,7 +448,7 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
         return {}, None
     distances = found.distances
     means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
-    return {**means, "columns": distances.by_column}, found
+    return {**means, "columns": distances.by_column, "left_out": list(found.left_out)}, found
 
 
 def _stays(table: sf.Table) -> bool:
@@ -457,7 +459,8 @@ def _stays(table: sf.Table) -> bool:
 
 
 def _print(release: sf.Release, what: str, name: str, utility: dict[str, Any]) -> None:
-    echo(style(f"{release.rows:,} {what} like those of {name}, made up by the method '{release.method}'", bold=True))
+    title = f"{release.rows:,} {what} like those of {name}, synthesized by the method '{release.method}'"
+    echo(style(title, bold=True))
     for promise in release.guarantees:
         echo(f"{'guarantee':<22} {promise}")
     if not release.guarantees:

@@ -15,6 +15,8 @@ __all__ = ["Limits", "Recommendation", "measuring_command", "recommend", "releas
 
 _TRAINED = {"forest": "forest", "tree": "tree", "mlp": "mlp", "boosting": "additive"}
 """The private model of `sfumato train` for each model that is compared."""
+_MORE = 0.01
+"""What a model must add to the accuracy of a guess, to be worth choosing by it."""
 _BY_VALUE = ("mondrian", "hilbert", "rplus", "microaggregate")
 """Methods that publish the medians of groups only if they are told to; see `make`."""
 
@@ -83,6 +85,10 @@ class Limits:
         return " and ".join(filter(None, (", ".join(given[:-1]), *given[-1:])))
 
 
+_USUAL = Limits(max_risk=0.2, max_advantage=0.1)
+"""The limits if none are asked for."""
+
+
 @dataclass(frozen=True)
 class Recommendation:
     """The protection to take; its reason in words, and the command that makes the release.
@@ -109,14 +115,14 @@ class Recommendation:
 
 def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) -> Recommendation:
     """Return the most accurate point that keeps the limits; without limits, raw data are not recommended."""
-    asked = limits if limits != Limits() else Limits(max_risk=0.2, max_advantage=0.1)
+    asked = limits if limits != Limits() else _USUAL
     among = max(data.get("considered", 0), len(points))
     able = [point for point in points if "accuracy" in point.utility and not asked.broken_by(point, among)]
-    unchanged = _unchanged(points, able, data, asked)
+    unchanged = _unchanged(points, able, data, asked) + _no_better_than_a_guess(points, data)
     if not able:
         return Recommendation(None, _nearest(points, asked, among) + unchanged, "", asked)
     best = max(able, key=lambda point: (point.utility["accuracy"].mean, point.candidate.strength))
-    reason = _reason(best, points, asked, len(able), among)
+    reason = _reason(best, points, asked, len(able), among, data.get("guess"))
     rows = [point for point in able if point.candidate.publishes_rows]
     if rows and not best.candidate.publishes_rows:
         other = max(rows, key=lambda point: point.utility["accuracy"].mean)
@@ -125,7 +131,7 @@ def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) 
     return Recommendation(best, reason, release_command(best.candidate, data), asked)
 
 
-def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, among: int) -> str:
+def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, among: int, guess: float | None) -> str:
     accuracy = best.utility["accuracy"]
     least = accuracy.mean - accuracy.reach(tail=(1 - CONFIDENCE) / among)
     kept = (
@@ -139,11 +145,14 @@ def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, amo
         f"people (at least {least:.1%})",
     ]
     raw = next((point.utility["accuracy"].mean for point in points if point.candidate.name == "raw"), None)
-    said[-1] += "." if raw is None or best.candidate.name == "raw" else f"; without protection, {raw:.1%}."
+    said[-1] += "" if raw is None or best.candidate.name == "raw" else f"; without protection, {raw:.1%}"
+    said[-1] += "." if guess is None else f"; a guess that is always the most frequent class, {guess:.1%}."
     if (risk := best.risk.get("re_identification")) is not None:
-        said.append(f"The risk to be re-identified is {risk.mean:.3f}.")
+        said.append(f"The risk to be re-identified is {risk.mean:.3f}{_unlimited(risk.mean, limits.max_risk, 0)}.")
     if (gain := best.risk.get("membership_advantage")) is not None:
-        said.append(f"The strongest attack on membership gains {max(gain.mean, 0):.3f} over guessing.")
+        mean = max(gain.mean, 0)
+        open_to = _unlimited(mean, limits.max_advantage, 1)
+        said.append(f"The strongest attack on membership gains {mean:.3f} over guessing{open_to}.")
     return " ".join(said)
 
 
@@ -157,6 +166,24 @@ def _unchanged(points: Sequence[Point], able: Sequence[Point], data: Mapping[str
         f" No anonymous table keeps them: only its quasi-identifiers ({', '.join(data.get('qi', ()))}) are changed, "
         f"and {columns} other columns are released as they are, by which a model can know its people again. Name all "
         "that others may know as quasi-identifiers."
+    )
+
+
+def _unlimited(risk: float, limit: float | None, which: int) -> str:
+    """Say that a risk is large, if no limit was asked for."""
+    name, usual = (("--max-risk", _USUAL.max_risk), ("--max-advantage", _USUAL.max_advantage))[which]
+    return f", and no limit of it was asked for ({name})" if limit is None and risk > (usual or 0) else ""
+
+
+def _no_better_than_a_guess(points: Sequence[Point], data: Mapping[str, Any]) -> str:
+    """Say that accuracy decides little, if no model is more accurate than a guess without any data about a person."""
+    guess = data.get("guess")
+    known = [point.utility["accuracy"].mean for point in points if "accuracy" in point.utility]
+    if guess is None or not known or max(known) >= guess + _MORE:
+        return ""
+    return (
+        f" Mind: no model here is right more often than a guess that is always the most frequent class ({guess:.1%}), "
+        "so that accuracy says little about what is useful. Compare by AUC, or by an analysis of your own."
     )
 
 
@@ -194,6 +221,7 @@ def release_command(candidate: Candidate, data: Mapping[str, Any], out: str | No
     roles += target if candidate.name == "guided" else []
     how = ["--method", candidate.name, *_flags(given)]
     how += ["--representative", "median"] if candidate.name in _BY_VALUE else []
+    how += ["--rows-are-units"] if data.get("rows_are_units") else []
     return _line("anonymize", name, *roles, *reading, *how, "-o", out)
 
 
@@ -220,6 +248,7 @@ def measuring_command(candidate: Candidate, data: Mapping[str, Any]) -> str:
     options += ["--protect", str(candidate), "--model", ",".join(data["models"])]
     options += ["--attacks", ",".join(data["attacks"])] if data.get("attacks") else []
     options += [part for one in data.get("analyses", ()) for part in ("--analysis", one)]
+    options += ["--rows-are-units"] if data.get("rows_are_units") else []
     return _line("explore", str(data["name"]), *options, "--seeds", str(len(seeds)), "--seed", str(seeds[0]))
 
 

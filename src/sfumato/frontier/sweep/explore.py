@@ -26,8 +26,11 @@ from sfumato.frontier.sweep.grid import DEFAULTS, Candidate, candidates_of
 from sfumato.frontier.sweep.measure import ATTACKS, Task
 from sfumato.frontier.sweep.point import Figure, Point, with_common_spread
 from sfumato.frontier.sweep.run import Runner
+from sfumato.measures.people import keys_of, people_of
 
 __all__ = ["explore"]
+
+_MOST_CLASSES = 200
 
 
 def explore(
@@ -49,6 +52,7 @@ def explore(
     seed: int = 0,
     jobs: int = 2,
     folder: str | Path | None = None,
+    rows_are_units: bool = False,
     public: bool = False,
     uncharged: bool = False,
     progress: Callable[[float], None] | None = None,
@@ -94,6 +98,8 @@ def explore(
         The number of processes.
     folder : path, optional
         Keeps every measurement, so that a run that was stopped goes on, and none is made twice.
+    rows_are_units : bool
+        Whether to protect and attack rows even if a person has several rows; otherwise such a table is an error.
     public : bool
         Whether the data are public, so that the figures may be published.
     uncharged : bool
@@ -121,7 +127,7 @@ def explore(
     if bisect and limits.risks_only() == Limits():
         raise OptionError("bisect needs a limit of a risk", hint="give max_risk or max_advantage")
     roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "keep": keep}
-    task, name = _task(data, target, roles, tuple(attacks), utilities)
+    task, name = _task(data, target, roles, tuple(attacks), utilities, rows_are_units)
     budget = None if public or (isinstance(data, str) and _is_built_in(data)) else _budget_of(data, uncharged)
     runner = Runner(task, jobs=jobs, folder=None if folder is None else Path(folder), progress=progress)
     numbers = range(seed, seed + seeds)
@@ -137,6 +143,7 @@ def explore(
         "name": name,
         "rows": task.table.rows,
         "target": task.target,
+        "guess": _most_frequent(task),
         "qi": list(task.table.schema.quasi),
         "sensitive": list(task.table.schema.sensitive),
         "identifiers": list(identifiers),
@@ -148,6 +155,7 @@ def explore(
         "budget": budget,
         "analyses": [one for one in utilities if isinstance(one, str) and _is_analysis(one)],
         "considered": len(candidates),
+        "rows_are_units": rows_are_units,
         **_columns(task.table, data),
         "measurements": {"asked": len(candidates) * seeds, "run": len(runner.results)},
     }
@@ -187,6 +195,7 @@ def _task(
     roles: Mapping[str, Sequence[str]],
     attacks: tuple[str, ...],
     utilities: Sequence[Any],
+    rows_are_units: bool,
 ) -> tuple[Task, str]:
     built_in = isinstance(data, str) and _is_built_in(data)
     table = datasets.without_split(datasets.TABLES[data]()) if built_in else Table.of(data)
@@ -198,6 +207,13 @@ def _task(
         raise ColumnError(f"there is no column '{predicted}'", hint=did_you_mean(predicted, table.schema.names))
     given: dict[str, Any] = {role: list(names) for role, names in roles.items()}
     table = Table.of(table, target=predicted, **given)
+    people = None if rows_are_units else people_of(table, keys_of(table))
+    if people is not None and people.repeat:
+        raise InputError(
+            f"{people.rows:,} rows are of {people.people:,} people ('{people.identifier}' repeats), so all figures "
+            "would be about rows and not people",
+            hint="use a table with one row per person, or protect rows instead with rows_are_units / --rows-are-units",
+        )
     models = tuple(one for one in utilities if isinstance(one, str) and not _is_analysis(one))
     for one in models:
         if one not in MODELS:
@@ -211,10 +227,27 @@ def _task(
         own[label] = analysis
     if not models:
         models = ("forest",)
-    kept = [one.name for one in table.schema.columns if one.role is not Role.IDENTIFIER]
+    kept = [name for name in table.schema.names if name not in table.schema.identifiers]
     frame = table.to_polars().select(kept).drop_nulls(predicted)
-    rows = Table(frame, Schema(_with_kind(table.schema[one], frame.schema[one]) for one in kept))
+    frame = frame.drop_nans(predicted) if frame.schema[predicted].is_float() else frame
+    _check_classes(frame[predicted])
+    columns = {one: _with_kind(table.schema[one], frame.schema[one]) for one in kept}
+    if columns[predicted].kind is not Kind.ORDINAL:  # also 0 and 1 are classes
+        columns[predicted] = replace(columns[predicted], kind=Kind.CATEGORY, bounds=None)
+    rows = Table(frame, Schema(columns.values()))
     return Task(rows, predicted, models, attacks, own), name
+
+
+def _check_classes(labels: pl.Series) -> None:
+    """Refuse a target whose values are no classes."""
+    hint = "make classes of it, such as low, middle and high, or name another target"
+    whole_numbers = not labels.dtype.is_float() or bool((labels == labels.round()).all())
+    if labels.dtype.is_temporal() or labels.dtype.is_decimal() or not whole_numbers:
+        held = "dates or times" if labels.dtype.is_temporal() else "decimal numbers"
+        raise InputError(f"the target '{labels.name}' holds {held}, and the models predict classes", hint=hint)
+    if (classes := labels.n_unique()) > _MOST_CLASSES:
+        said = f"the target '{labels.name}' has {classes:,} values"
+        raise InputError(f"{said}, and the models predict at most {_MOST_CLASSES} classes", hint=hint)
 
 
 def _with_kind(column: Column, found: pl.DataType) -> Column:
@@ -223,6 +256,12 @@ def _with_kind(column: Column, found: pl.DataType) -> Column:
     if kind is Kind.AUTO and (found.is_numeric() or found == pl.String):
         kind = Kind.NUMBER if found.is_numeric() else Kind.CATEGORY
     return replace(column, kind=kind, inferred=False)
+
+
+def _most_frequent(task: Task) -> float:
+    """Return the share of the most frequent class: how often a guess without any model is right."""
+    counts = task.table.column(task.target).value_counts()["count"].to_list()
+    return float(max(counts, default=0)) / max(task.table.rows, 1)
 
 
 def _columns(table: Table, data: Any) -> dict[str, list[str]]:

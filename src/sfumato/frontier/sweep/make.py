@@ -13,7 +13,8 @@ from sfumato.anonymizers.publish import Output
 from sfumato.attacks.base import Records
 from sfumato.attacks.predictions import call
 from sfumato.attacks.procedures import FitEstimator, RunRecipe, features_of
-from sfumato.attacks.protections import AnonymousTraining, estimator_of, procedure_of
+from sfumato.attacks.protections import AnonymousTraining, estimator_of, procedure_of, with_domains
+from sfumato.data.coding import canonical_text
 from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import InputError
@@ -54,7 +55,7 @@ def make(task: Task, candidate: Candidate, members: Records, seed: int) -> Made:
         return _anonymous(task, candidate, members, seed)
     if candidate.plan is not None:
         rows = call("the recipe", RunRecipe(candidate.plan), Records(rows_of(members, task.target)), seed)
-        rows = rows if candidate.makes_up else rows.sort(rows.columns)
+        rows = _with_labels(rows if candidate.makes_up else rows.sort(rows.columns), task)
         return Made(rows, _models(task, rows, None, seed))
     models = {
         name: call("the training", procedure_of(name, _protect(candidate), task.table, task.target), members, seed)
@@ -66,7 +67,16 @@ def make(task: Task, candidate: Candidate, members: Records, seed: int) -> Made:
         return Made(rows_of(members, task.target), models)
     drawn: pl.DataFrame = models[task.models[0]].generator_.table.to_polars()
     (label,) = [name for name in drawn.columns if name not in members.frame.columns]
-    return Made(drawn.rename({label: task.target}), models)
+    return Made(_with_labels(drawn.rename({label: task.target}), task), models)
+
+
+def _with_labels(rows: pl.DataFrame, task: Task) -> pl.DataFrame:
+    """Return rows whose labels have the type of the table's: made-up ones may be texts of numbers."""
+    if task.target not in rows.columns or rows.schema[task.target] != pl.String:
+        return rows
+    known = {canonical_text(str(one)): one for one in task.table.column(task.target).unique().to_list()}
+    labels = [None if one is None else known.get(canonical_text(one)) for one in rows[task.target].to_list()]
+    return rows.with_columns(pl.Series(task.target, labels))
 
 
 def _protect(candidate: Candidate) -> str | None:
@@ -95,6 +105,7 @@ def _anonymous(task: Task, candidate: Candidate, members: Records, seed: int) ->
         models = _models(task, released, protect, seed)
     else:  # hierarchies' texts and suppressed cells: the rows to predict are recoded too
         features = Schema(one for one in schema.columns if one.name != task.target)
+        features = with_domains(features, task.table)  # other rows may have categories that these lack
         models = {
             name: call(
                 "the training",

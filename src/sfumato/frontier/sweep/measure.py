@@ -108,8 +108,9 @@ def _scores(target: ModelTarget, test: Records) -> Figures:
     codes, likely = target.codes(test), target.probabilities(test)
     accuracy = target.accuracy(test)
     found = [roc_auc(likely[:, code], codes == code) for code in range(len(target.classes))]
-    auc = float(np.mean([one for one in found if one is not None]))
-    return {"accuracy": _share(accuracy, len(test)), "auc": _share(auc, len(test))}
+    known = [one for one in found if one is not None]
+    figures = {"accuracy": _share(accuracy, len(test))}
+    return figures | ({"auc": _share(float(np.mean(known)), len(test))} if known else {})
 
 
 def _share(value: float, trials: int) -> tuple[float, float]:

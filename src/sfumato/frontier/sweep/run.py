@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import polars as pl
 
@@ -28,7 +28,7 @@ from sfumato.frontier.sweep.measure import Task, measure
 __all__ = ["Runner"]
 
 Job = tuple[Candidate, int]
-_FORM = 3  # of a stored result; another number makes old files useless
+_FORM = 4  # of a stored result; another number makes old files useless
 _watched = threading.Event()
 
 
@@ -136,7 +136,24 @@ class Runner:
             found = json.loads(self._path(job).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) and "risk" in found else None
+        return found if _is_result(found) else None
+
+
+def _is_result(found: Any) -> TypeGuard[dict[str, Any]]:
+    """Return whether a stored file holds what `measure` returns."""
+
+    def pairs(given: Any) -> bool:
+        return isinstance(given, list) and all(
+            isinstance(one, list) and len(one) == 2 and all(type(x) in (int, float) for x in one) for one in given
+        )
+
+    return (
+        isinstance(found, dict)
+        and found.keys() == {"risk", "utility", "roc", "seconds", "made"}
+        and all(isinstance(found[part], dict) and pairs([*found[part].values()]) for part in ("risk", "utility"))
+        and pairs(found["roc"])
+        and all(type(found[part]) in (int, float) for part in ("seconds", "made"))
+    )
 
 
 def _run(task: Task, job: Job, parent: int | None) -> tuple[Job, dict[str, Any]]:

@@ -37,6 +37,7 @@ _LABELS = {
     "keep": "kept",
     "unchanged": "not changed",
     "reading": "read with",
+    "guess": "most frequent class",
 }
 _CURVES = 6  # in the chart of ROC
 Chart = tuple[str, str, Markup]
@@ -285,6 +286,8 @@ def _run(frontier: Frontier, number: int, point: Point) -> dict[str, Any]:
 
 
 def _words(value: Any) -> str:
+    if isinstance(value, float):
+        return percent(value)
     if isinstance(value, dict):
         return ", ".join(f"{number} {name}" for name, number in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

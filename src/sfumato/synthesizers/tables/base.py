@@ -191,7 +191,10 @@ class Sampler(ABC):
 def refuse_impossible(chance: float) -> None:
     """Raise an error if no row can meet what is given, by the noisy numbers of a model."""
     if not chance > 0:
-        raise InputError("the generator draws no row that meets what is asked", hint="relax the condition")
+        raise InputError(
+            "the generator draws no row that meets what is asked",
+            hint="relax the condition, or declare the domains and bounds of its columns: noise may hide rare values",
+        )
 
 
 class Model(Sampler):

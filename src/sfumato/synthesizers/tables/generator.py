@@ -51,6 +51,9 @@ MOST_ROWS = 10**9
 """The most rows that are drawn at once."""
 _FORMAT = 1
 _FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
+_COUNTED = (
+    4.0  # times what the noise hides: the number of rows is a sum of noisy counts, with several times their noise
+)
 _EMPTY = 0.95  # the share of missing values of a column that is worth a note
 _KEYS = {
     "format", "method", "parameters", "domain", "bought", "scans", "escaped", "epsilon", "delta", "noise", "private",
@@ -157,9 +160,12 @@ class Generator(Artifact, Discreet):
         empty = [one.name for one in frame if one.null_count() > _EMPTY * len(one)]
         if not empty:
             return ""
+        ruled = {name for one in self.constraints.items for name in one.columns}
+        rules = "; or no value that was bought meets the constraints" if ruled & {*empty} & {*self.plan.bought} else ""
         return (
             f"nearly all values of {named(empty)} are missing: if they are not in the original, they are too rare for "
             "this epsilon, or not written as declared (the decimal sign, the order of dates, the kind of the column)"
+            f"{rules}"
         )
 
     @property
@@ -172,11 +178,17 @@ class Generator(Artifact, Discreet):
         total, hidden = max(self.model.total or 0.0, 1.0), self.hidden
         if self.model.total is None or hidden <= _FREQUENT * total:
             return ""
+        lost = f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and"
+        if total < _COUNTED * hidden:
+            enough = self.epsilon * hidden / (_FREQUENT * 1000)
+            return (
+                f"{lost} how many rows the table has: with {self.columns} columns, a table of 1,000 rows needs about "
+                f"epsilon {enough:.2g} to show values of a tenth of them"
+            )
         enough = self.epsilon * hidden / (_FREQUENT * total)
         return (
-            f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and the "
-            f"table has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show those of a "
-            "tenth of the rows"
+            f"{lost} the table has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show "
+            "those of a tenth of the rows"
         )
 
     @property

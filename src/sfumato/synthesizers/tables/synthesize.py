@@ -65,7 +65,7 @@ def synthesize(
         "adult" and "nursery" are built in. Columns with the role of an identifier are left out.
     epsilon, delta : float
         The total cost, for adding or removing one row. Delta must be below one over the number of rows; a larger delta
-        raises an error, which reveals no more than that.
+        raises an error, which is for you alone: it names that number.
     target : str, optional
         A column of categories whose dependence on all others matters most. By default the target of the schema. Rows
         in which it is missing are left out.
@@ -299,6 +299,7 @@ def _declared(table: Table, target: str | None, rules: Constraints, kept: Collec
             kind=Kind.AUTO if one.inferred else one.kind,
             domain=one.domain,
             bounds=one.bounds,
+            dates=one.dates,
             step=one.step,
             role=roles.get(one.role, Role.KEPT if one.name in kept else Role.OTHER),
         )

@@ -33,7 +33,7 @@ from sfumato.learners.training.released_model import read_arrays
 from sfumato.synthesizers.catalogue import parameters_of
 from sfumato.synthesizers.stored import ARRAYS, FACTS
 from sfumato.synthesizers.tables.columns.constraints import Determines
-from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.description import Described, declared_ends
 from sfumato.synthesizers.tables.columns.domain import Coding, Computed, Values
 from sfumato.synthesizers.tables.generator import Generator
 from sfumato.synthesizers.verification import keeps_its_promise, nothing_else, number_is_private, same_terms
@@ -93,7 +93,7 @@ def _columns(found: Generator, certificate: Certificate) -> Claim:
         bought = {*found.plan.bought.get(name, ())}
         if column is None or column.role is Role.IDENTIFIER:
             others.append(name)
-        elif column.domain is None and column.bounds is None:
+        elif column.domain is None and column.bounds is None and column.dates is None:
             others += [] if bought & {"domain", "bounds"} or _is_of_type(coding) else [name]
         elif bought & {"domain", "bounds"} or not _as_declared(coding, column):
             others.append(name)
@@ -129,9 +129,10 @@ def _as_declared(coding: Coding, column: Any) -> bool:
     if coding.feature.domain is not None:
         own = coding.feature.domain
         return column.domain is not None and own in (texts_in(column.domain), tuple(map(text_of, column.domain)))
-    if column.bounds is None or coding.feature.bounds is None:
+    ends = declared_ends(column, coding.values)
+    if ends is None or coding.feature.bounds is None:
         return False
-    (low, high), (least, most), slack = coding.feature.bounds, column.bounds, max(coding.step, 1.0)
+    (low, high), (least, most), slack = coding.feature.bounds, ends, max(coding.step, 1.0)
     return bool(least <= low < least + slack and (most - slack < high <= most or low == high))
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "evaluate",
     "given_condition",
     "mask_of",
+    "number_of",
     "predicates",
     "public_values",
 ]
@@ -129,10 +130,12 @@ def check_condition(
                 f"'{one}' names a column '{one.column}' that the table lacks", hint=did_you_mean(one.column, known)
             )
         if one.column in codings:
-            mask = mask_of(one, codings[one.column])
+            coding = codings[one.column]
+            mask, hint = mask_of(one, coding), public_values(coding)
             if one.operator in OPERATORS and not mask.any():
-                hint = public_values(codings[one.column])
                 raise OptionError(f"no value of column '{one.column}' meets '{one}'", hint=hint)
+            if one.operator not in OPERATORS and (strange := [v for v in one.values if code_of(v, coding) is None]):
+                raise OptionError(f"'{strange[0][:80]}' is not a value of column '{one.column}'", hint=hint)
         elif undeclared is not None and one.operator in OPERATORS and not undeclared[one.column].is_number:
             raise OptionError(f"'{one}' compares column '{one.column}', which holds categories, by size")
 
@@ -216,7 +219,7 @@ def _conjuncts(condition: Condition) -> Iterator[Condition]:
 
 
 def mask_of(one: Predicate, coding: Coding) -> Mask:
-    """Return which codes meet a comparison."""
+    """Return which codes meet a comparison; none is equal to a value that the column lacks."""
     size = coding.axis.size
     missing: Mask = np.arange(size) == size - 1
     if one.operator.endswith("missing"):
@@ -224,27 +227,16 @@ def mask_of(one: Predicate, coding: Coding) -> Mask:
     if one.operator in OPERATORS:
         if np.isnan(coding.numbers[:-1]).all() and size > 1:
             raise OptionError(f"'{one}' compares column '{one.column}', which holds categories, by size")
-        number = _number(one.values[0], coding)
+        number = number_of(one.values[0], coding.values)
         if number != number:
             what = {Values.DATE: "date", Values.MOMENT: "date", Values.TIME: "time"}.get(coding.values, "number")
             raise OptionError(f"'{one}' needs a {what}, got '{one.values[0][:40]}'")
         with np.errstate(invalid="ignore"):
             return np.asarray(OPERATORS[one.operator](coding.numbers, number), dtype=bool)
-    found = np.zeros(size, dtype=bool)
-    for code in _codes(one, coding):
-        found[code] = True
+    found = np.isin(
+        np.arange(size), [code for code in (code_of(text, coding) for text in one.values) if code is not None]
+    )
     return ~found & ~missing if one.operator in ("!=", "not in") else found
-
-
-def _codes(one: Predicate, coding: Coding) -> list[int]:
-    """Return the codes of the values of a comparison, each of which must be in the domain."""
-    codes = []
-    for value in one.values:
-        code = code_of(value, coding)
-        if code is None:
-            raise OptionError(f"'{value[:80]}' is not a value of column '{one.column}'", hint=public_values(coding))
-        codes.append(code)
-    return codes
 
 
 def code_of(text: str, coding: Coding) -> int | None:
@@ -264,7 +256,7 @@ def code_of(text: str, coding: Coding) -> int | None:
         alike = [code for code, known in enumerate(domain) if canonical_text(known) == canonical_text(text)]
         return alike[0] if alike else None
     low, high = coding.feature.bounds or (0.0, 1.0)
-    number = _number(text, coding)
+    number = number_of(text, coding.values)
     if number != number:
         return None
     slack = coding.step * (0.5 if coding.values is Values.REAL else 1e-6)
@@ -273,11 +265,11 @@ def code_of(text: str, coding: Coding) -> int | None:
     return code if near else None
 
 
-def _number(text: str, coding: Coding) -> float:
+def number_of(text: str, values: Values) -> float:
     """Return a value as a number, in days for dates and seconds for times; NaN if it is not one."""
-    if coding.values in (Values.TIME, Values.SPAN):
+    if values in (Values.TIME, Values.SPAN):
         return float(text) if re.fullmatch(r"[+-]?\d+(\.\d+)?", text) else _clock(text)
-    return float(numbers_in(pl.Series([text]), coding.values)[0])
+    return float(numbers_in(pl.Series([text]), values)[0])
 
 
 def _clock(text: str) -> float:

@@ -19,7 +19,6 @@ given the constraints. Conditions on single columns are drawn directly where the
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,10 +39,9 @@ from sfumato.synthesizers.tables.columns.conditions import (
     code_of,
     evaluate,
     given_condition,
-    mask_of,
-    predicates,
     public_values,
 )
+from sfumato.synthesizers.tables.columns.contradictions import refuse_contradictions, supposed
 from sfumato.synthesizers.tables.columns.description import Described
 from sfumato.synthesizers.tables.columns.domain import Coding, Computed, Domain
 from sfumato.synthesizers.tables.columns.kinds import Values, type_name
@@ -59,7 +57,6 @@ _ARROW = re.compile(rf"\s*{_NAME}\s*->\s*{_NAME}\s*(\{{.*)?", re.DOTALL)
 _VALUE = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|([:,{}])|([^\s:,{}"']+))""")
 _NOT_A_NAME = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|\d{4}-\d\d-\d\d.*|\d\d?:\d\d(?::\d\d)?")
 _FAMILIES = {Values.WHOLE: "number", Values.REAL: "number", Values.DATE: "date", Values.MOMENT: "date"}
-_MOST_PATTERNS = 2**16
 _AT_ONCE = 200_000  # rows of a batch, at most, unless more are wanted
 _FEWEST = 1_000_000  # rows drawn before giving up,
 _RAREST = 1e-4  # if a smaller share of them is met: so at most about 10,000 rows are drawn for each wanted one
@@ -248,7 +245,8 @@ class Constraints:
         for condition in conditions:
             check_condition(condition, codings, undeclared=known)
         self._check_orders(known, codings)
-        _check_together(conditions, codings, self._sources(codings))
+        guesses = supposed([one for one in columns if one.name not in codings], conditions)
+        refuse_contradictions(conditions, {**guesses, **codings}, self._sources(codings))
 
     def _check_mappings(
         self, known: Mapping[str, Described], codings: Mapping[str, Coding], target: str | None
@@ -388,7 +386,7 @@ def draw_rows(
     if wanted is not None:
         check_condition(wanted, domain.by_name)
         lookups = {one.coding.name: (one.source, np.array(one.lookup)) for one in domain.computed}
-        _check_together([*rules.conditions, wanted], domain.by_name, lookups)
+        refuse_contradictions([*rules.conditions, wanted], domain.by_name, lookups)
     if wanted is None and not rules.conditions and not rules.orders:
         return model.sample(rows, rng)
     allowed: dict[int, Mask] = {}
@@ -488,63 +486,6 @@ def _check_cycles(orders: Sequence[Order]) -> None:
         if reach.get((name, name)):
             involved = [str(one) for one in orders if (name, one.rising[0]) in reach and (one.rising[1], name) in reach]
             raise OptionError(f"the constraints {' and '.join(map(repr, involved))} contradict each other")
-
-
-def _check_together(
-    conditions: Sequence[Condition], codings: Mapping[str, Coding], computed: Mapping[str, tuple[str, Ints]]
-) -> None:
-    """Raise an error if no combination of values meets all conditions on columns that are declared.
-
-    Values that no comparison tells apart count as one, so that few combinations are tried.
-    """
-    waiting = [one for one in conditions if all(name in codings for name in one.columns)]
-    while waiting:
-        together, names = [waiting.pop(0)], set[str]()
-        while True:
-            names = {name for one in together for name in one.columns}
-            names |= {computed[name][0] for name in names if name in computed}
-            more = [
-                one
-                for one in waiting
-                if names & {*one.columns, *(computed[n][0] for n in one.columns if n in computed)}
-            ]
-            if not more:
-                break
-            together += more
-            waiting = [one for one in waiting if one not in more]
-        free = sorted(name for name in names if name not in computed)
-        patterns = [_patterns(name, together, codings, computed) for name in free]
-        if math.prod(map(len, patterns)) > _MOST_PATTERNS:
-            continue
-        grid = np.meshgrid(*patterns, indexing="ij")
-        codes = {name: one.ravel() for name, one in zip(free, grid, strict=True)}
-        for name in sorted(names - codes.keys()):
-            source, lookup = computed[name]
-            if source not in codes:  # computed from a computed column
-                return
-            codes[name] = lookup[codes[source]]
-        if not np.all([evaluate(one, codings, codes, sql=True) for one in together], axis=0).any():
-            shown = " and ".join(f"'{one}'" for one in together)
-            verb = "contradict each other" if len(together) > 1 else "contradicts the columns"
-            raise OptionError(f"{shown} {verb}: no row can meet {'them' if len(together) > 1 else 'it'}")
-
-
-def _patterns(
-    name: str, conditions: Sequence[Condition], codings: Mapping[str, Coding], computed: Mapping[str, tuple[str, Ints]]
-) -> Ints:
-    """Return a code for each way in which the comparisons treat the values of a column."""
-    leaves = [one for condition in conditions for one in predicates(condition)]
-    size = codings[name].axis.size
-    masks = [mask_of(one, codings[name]) for one in leaves if one.column == name]
-    for one in leaves:
-        if one.column in computed and computed[one.column][0] == name:
-            masks.append(mask_of(one, codings[one.column])[computed[one.column][1]])
-    about_missing = any(one.operator.endswith("missing") for one in leaves)
-    last = size if about_missing or size == 1 else size - 1
-    told = np.stack([np.zeros(last, dtype=bool), *(one[:last] for one in masks)])
-    _, first = np.unique(told, axis=1, return_index=True)
-    codes: Ints = first.astype(np.int64)
-    return codes
 
 
 def _is_declared(one: Described) -> bool:

@@ -44,6 +44,7 @@ __all__ = [
     "WEIGHTS",
     "Described",
     "Description",
+    "declared_ends",
     "most_weight",
     "record_weights",
     "selections",
@@ -208,12 +209,8 @@ class Described:
     @property
     def _remedy(self) -> str:
         """What to do if its bounds are lost in the noise."""
-        unit = {Values.DATE: "days since 1970", Values.MOMENT: "seconds since 1970"}.get(self.values)
-        if unit is None:
-            return "Declare the bounds in the schema"
-        if self.dtype is None:  # with bounds, the cells of a text file would be numbers
-            return "Raise it, or leave out the column"
-        return f"Declare the bounds in the schema, in {unit}"
+        dated = self.values in (Values.DATE, Values.MOMENT)
+        return f"Declare the bounds in the schema{', as two dates' if dated else ''}"
 
     def _within(self, ends: tuple[float, float], step: float | None) -> tuple[float, float]:
         """Return the first and the last multiple of the step in a half-open interval, in the range of the type."""
@@ -434,14 +431,32 @@ def _describe(values: pl.Series, column: Column, public: Any, columns: Columns) 
         return Described(name, kind, dtype, domain=domain)
     if kind is Values.TRUTH and isinstance(public, Feature) and public.domain is not None:
         return Described(name, kind, dtype, domain=public.domain)
-    if not (public.is_number or kind is Values.TIME):
-        return Described(name, kind, dtype)
+    if not (public.is_number or kind is Values.TIME):  # the values of numbers declared as categories are to be found
+        return Described(name, Values.TEXT if kind in (Values.WHOLE, Values.REAL) else kind, dtype)
     if kind in (Values.TEXT, Values.TRUTH):
         kind = Values.DATE if column.kind is Kind.DATE else Values.REAL
     if dtype is None and kind is Values.DATE and isinstance(step, str) and not step.endswith("d"):
         kind = Values.MOMENT
-    bounds = column.bounds or ((0.0, _DAY - 1) if kind is Values.TIME else None)
+    bounds = declared_ends(column, kind) or ((0.0, _DAY - 1) if kind is Values.TIME else None)
     return Described(name, kind, dtype, bounds=bounds, step=_declared_step(name, step, kind, dtype))
+
+
+def declared_ends(column: Column, kind: Values) -> tuple[float, float] | None:
+    """Return the declared bounds of a column as numbers: days since 1970 for dates, seconds for times on days.
+
+    Examples
+    --------
+    >>> declared_ends(Column(name="seen", bounds=("1970-01-02", "1970-01-31")), Values.DATE)
+    (1.0, 30.0)
+    """
+    if column.dates is None:
+        return column.bounds
+    first, last = (one.toordinal() - _EPOCH for one in column.dates)
+    if kind is Values.MOMENT:
+        return first * _DAY, (last + 1) * _DAY - 1
+    if kind is not Values.DATE:
+        raise SchemaError(f"the bounds of column '{column.name}' are dates, but its values are none")
+    return float(first), float(last)
 
 
 def _declared_step(name: str, step: float | str | None, kind: Values, dtype: pl.DataType | None) -> float | None:
