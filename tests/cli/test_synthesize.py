@@ -179,6 +179,17 @@ def test_the_page_of_several_epsilons_has_no_exact_figure(sfumato: Run, people: 
         assert f"{one['mean_of_columns']:.4f}" not in page
 
 
+def test_columns_that_cannot_be_compared_are_named_but_not_those_that_were_left_out(sfumato: Run) -> None:
+    rows = "".join(f"p{at},z{at},{20 + at % 50}\n" for at in range(1200))
+    Path("people.csv").write_text("person,zip,age\n" + rows)
+    options = ["--identifiers", "person", "--categories", "zip", "--numbers", "age", "--bounds", "age=0,99"]
+    ran = sfumato("synthesize", "people.csv", *options, "--epsilon", "5", "-n", "50", "-o", "out", "--delta", "1e-4")
+    assert ran.code == 0, ran.err
+    assert "too many categories: zip\n" in ran.err
+    found = json.loads(Path("out.owner.json").read_text())
+    assert (found["left_out"], sorted(found["columns"])) == (["zip"], ["age"])
+
+
 def test_a_small_epsilon_says_what_is_reachable(sfumato: Run, people: str) -> None:
     ran = sfumato("synthesize", people, *ASK, "--epsilon", "0.01")
     assert ran.code == 0, ran.err

@@ -203,6 +203,9 @@ def test_a_value_that_was_not_bought_is_no_value_of_any_row() -> None:
     assert release.sample(50).shape == (50, 2)
     with pytest.raises(OptionError, match="'x' is not a value of column 'sex'"):
         release.sample(5, given={"sex": "x"})
+    with pytest.raises(OptionError, match="'x' is not a value of column 'sex'; epsilon 5 was spent") as caught:
+        sf.synthesize(frame, 5, rows=5, given={"sex": "x"}, insecure_seed=1)
+    assert (caught.value.hint or "").endswith("a column that is declared is checked before anything is spent")
 
 
 def test_the_note_names_constraints_that_leave_only_missing_values() -> None:

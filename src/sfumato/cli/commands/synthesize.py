@@ -302,7 +302,7 @@ def _make_rows(
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
         echo(f"The page that compares them with the original is {own}{secret}", err=True)
-        if left_out := sorted({name for one in evaluations.values() for name in one.left_out}):
+        if left_out := sorted({name for found in figures.values() for name in found.get("left_out", ())}):
             echo(f"Not compared, for they have too many categories: {', '.join(map(printable, left_out))}", err=True)
     elif not isinstance(table, str) and _stays(table):
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
@@ -448,7 +448,8 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
         return {}, None
     distances = found.distances
     means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
-    return {**means, "columns": distances.by_column, "left_out": list(found.left_out)}, found
+    left_out = [name for name in found.left_out if name in release.table.schema.names]
+    return {**means, "columns": distances.by_column, "left_out": left_out}, found
 
 
 def _stays(table: sf.Table) -> bool:

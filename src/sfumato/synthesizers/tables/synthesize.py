@@ -169,8 +169,11 @@ def synthesize(
         count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
         codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
     except SfumatoError as error:
-        how = "spent" if book is None else "charged"
-        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
+        how, hint = "spent" if book is None else "charged", error.hint
+        asked = () if condition is None else condition.columns
+        if isinstance(error, OptionError) and any(one.name in asked and one.bought for one in learned.described):
+            hint = f"{hint}; a column that is declared is checked before anything is {how}"
+        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=hint) from error
     report(0.8)
     declared = _declared(given, wanted, rules, kept)
     library = _library(given)
@@ -235,7 +238,9 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
         if close.startswith("did you mean"):
             raise OptionError(f"there is no file '{given}'", hint=close)
     data = read(given, inferred=False) if isinstance(given, str | Path) else given
-    return Table.of(data, schema=schema).as_declared()
+    table = Table.of(data, schema=schema).as_declared()
+    table.schema.refuse_person("a synthetic table")
+    return table
 
 
 def _weights(name: str | None, every: Description) -> tuple[Any, Description]:
@@ -292,7 +297,7 @@ def _kept(keep: Sequence[str], table: Table) -> frozenset[str]:
 
 def _declared(table: Table, target: str | None, rules: Constraints, kept: Collection[str]) -> Schema:
     """Return what is declared of the columns, with no roles but identifiers, kept columns and the target."""
-    roles = {one: one for one in (Role.IDENTIFIER, Role.KEPT)}
+    roles = {one: one for one in (Role.IDENTIFIER, Role.PERSON, Role.KEPT)}
     columns = (
         Column(
             name=one.name,
