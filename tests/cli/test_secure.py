@@ -129,6 +129,10 @@ def test_with_epsilon_a_party_without_a_budget_does_not_join(planned: Run, sfuma
     ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key", "--wait", "0.1")
     assert (ran.code, "waited for 0.1 s, and no request came" in ran.err) == (2, True)
     assert ledger.spent.epsilon == 0
+    planned("mean", "--columns", "age", "--epsilon", "3", "--force")
+    ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key")
+    refused(ran, "would exceed the limit, epsilon 2")
+    assert not Path("north.answered").exists()
     ledger.close()
 
 

@@ -58,6 +58,8 @@ def test_what_was_left_out_by_bisection_counts_too() -> None:
     few, many = (recommend(points, {**DATA, "considered": n}, Limits(max_advantage=0.047)) for n in (4, 100_000))
     assert few.point is not None
     assert many.point is None
+    more = recommend(points, {**DATA, "considered": 5}, Limits(max_advantage=0.06)).reason
+    assert more.startswith("4 of 4 measured (of 5) protections keep")
 
 
 def test_seeds_of_one_kind_of_protection_tell_their_spread_together() -> None:

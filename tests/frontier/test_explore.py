@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.errors import InputError, OptionError
 from sfumato.frontier.sweep.choose import Limits
+from sfumato.frontier.sweep.explore import weakest
 from sfumato.frontier.sweep.frontier import Frontier
 from sfumato.frontier.sweep.grid import DEFAULTS, Candidate, candidates_of
 from sfumato.frontier.sweep.point import Figure, Point, pareto_set
@@ -157,6 +158,28 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pyt
     assert sfumato("budget", "history", "people.csv", "--json").json == charged
 
 
+@given(st.integers(0, 40), st.integers(0, 41))
+def test_bisection_finds_the_first_that_keeps_a_limit_with_few_questions(number: int, first: int) -> None:
+    asked: list[int] = []
+
+    def keeps(place: int) -> bool:
+        asked.append(place)
+        return place >= first
+
+    assert weakest(keeps, 0, number) == min(first, number)
+    assert len(asked) <= number.bit_length()
+
+
+def test_bisection_chooses_as_the_whole_grid_also_if_strong_parameters_cannot_be_made() -> None:
+    options = {**QUICK, "attacks": ["loss"], "protections": ["mondrian:k=2..1000", "dp"], "seeds": 2}
+    options |= {"max_risk": 0.03, "max_advantage": 0.3}
+    whole, few = (sf.explore(people(1000), **options, bisect=bisect) for bisect in (False, True))
+    assert whole.skipped  # 500 rows make no group of 1000
+    assert few.data["measurements"]["run"] < whole.data["measurements"]["run"]
+    assert few.best is not None
+    assert few.best == whole.best
+
+
 def test_bisection_finds_what_the_grid_finds_with_fewer_runs() -> None:
     options = {**QUICK, "protections": ["mondrian", "dp"], "seeds": 1, "max_risk": 0.09}
     whole, few = (sf.explore(people(4000), **options, bisect=bisect) for bisect in (False, True))
@@ -287,6 +310,14 @@ def test_a_target_without_classes_is_refused_at_once(labels: pl.Expr, said: str)
         sf.explore(people().with_columns(ill=labels), **QUICK, protections=["raw"], seeds=1)
 
 
+def test_texts_that_would_fill_the_memory_are_refused_at_once() -> None:
+    rows = pl.DataFrame({"code": pl.int_range(30_000, eager=True).cast(pl.String), "ill": ["yes", "no"] * 15_000})
+    with pytest.raises(
+        InputError, match=r"column 'code' has 30,000 different texts in 30,000 rows: a model of them needs"
+    ):
+        sf.explore(rows, **{**QUICK, "qi": ["code"]}, protections=["raw"], seeds=1)
+
+
 def test_categories_of_other_rows_do_not_stop_the_lattice() -> None:
     rare = pl.when(pl.int_range(pl.len()) < 3).then(pl.format("rare {}", pl.int_range(pl.len()))).otherwise("smokes")
     rows = people().with_columns(smokes=rare)
@@ -352,6 +383,6 @@ def test_why_no_anonymous_table_keeps_a_limit_is_said() -> None:
     points = (point("raw", 1.0, 0.9), point("mondrian:k=20", 0.06, 0.8), point("dp:epsilon=1", 0, 0.7))
     facts = {**FACTS, "unchanged": ["smokes", "job"]}
     said = Frontier(points, facts).choose(max_advantage=0.05).reason
-    assert "only its quasi-identifiers (age) are changed, and 2 other columns are released as they are" in said
+    assert "only its quasi-identifiers (age) are changed, and 2 other columns are released unchanged" in said
     assert "No anonymous table" not in Frontier(points, facts).choose(max_advantage=0.07).reason
     assert "No anonymous table" not in Frontier(points, FACTS).choose(max_advantage=0.05).reason

@@ -153,10 +153,11 @@ def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) 
 def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, among: int, guess: float | None) -> str:
     accuracy = best.utility["accuracy"]
     least = accuracy.mean - accuracy.reach(tail=(1 - CONFIDENCE) / among)
+    measured = f"{among}" if len(points) == among else f"{len(points)} measured (of {among})"
     kept = (
-        f"{able} of {among} protections keep {limits}"
+        f"{able} of {measured} protections keep {limits}"
         if able > 1
-        else f"Of {among} protections, it alone keeps {limits}"
+        else f"Of {measured} protections, it alone keeps {limits}"
     )
     said = [
         f"{kept}, also if they are measured again (with {CONFIDENCE:.0%} confidence for all of them together).",
@@ -183,8 +184,8 @@ def _unchanged(points: Sequence[Point], able: Sequence[Point], data: Mapping[str
         return ""
     return (
         f" No anonymous table keeps them: only its quasi-identifiers ({', '.join(data.get('qi', ()))}) are changed, "
-        f"and {columns} other columns are released as they are, by which a model can know its people again. Name all "
-        "that others may know as quasi-identifiers."
+        f"and {columns} other {'columns are' if columns > 1 else 'column is'} released unchanged, by which a model can "
+        "know its people again. Name all that others may know as quasi-identifiers."
     )
 
 
@@ -210,12 +211,13 @@ def _nearest(points: Sequence[Point], limits: Limits, among: int) -> str:
     """Say why no protection keeps the limits."""
     if not points:
         return "No protection could be measured."
-    closest = min(points, key=lambda point: limits.distance(point, among))
+    near = [point for point in points if limits.kept_on_average_by(point)]
+    closest = min(near or points, key=lambda point: limits.distance(point, among))
     broken = "; ".join(limits.broken_by(closest, among)) or "its accuracy was not measured"
-    near = [point.name for point in points if limits.kept_on_average_by(point)]
+    names = [point.name for point in near]
     then = (
-        f"Measured with these seeds alone, {', '.join(near[:3])}{' and others' if near[3:] else ''} "
-        f"{'keep' if near[1:] else 'keeps'} them: more seeds (--seeds) or rows make it surer."
+        f"Measured with these seeds alone, {', '.join(names[:3])}{' and others' if names[3:] else ''} "
+        f"{'keep' if names[1:] else 'keeps'} them: more seeds (--seeds) or rows make it surer."
         if near
         else "Compare stronger protections (--protect), or accept a weaker limit."
     )

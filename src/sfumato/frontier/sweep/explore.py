@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from sfumato.attacks.catalogue import attacks_of
-from sfumato.attacks.protections import MODELS
+from sfumato.attacks.protections import MODELS, texts_in
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.data import datasets
 from sfumato.data.schema import Column, Kind, Role, Schema
@@ -31,6 +31,8 @@ from sfumato.measures.people import keys_of, people_of
 __all__ = ["explore"]
 
 _MOST_CLASSES = 200
+_MOST_CELLS = 250_000_000
+"""Most cells of the categories of the training rows as indicators, of 4 bytes each: a gigabyte per process."""
 
 
 def explore(
@@ -207,6 +209,7 @@ def _task(
         raise ColumnError(f"there is no column '{predicted}'", hint=did_you_mean(predicted, table.schema.names))
     given: dict[str, Any] = {role: list(names) for role, names in roles.items()}
     table = Table.of(table, target=predicted, **given)
+    table.schema.refuse_person("exploring")
     people = None if rows_are_units else people_of(table, keys_of(table))
     if people is not None and people.repeat:
         raise InputError(
@@ -231,6 +234,7 @@ def _task(
     frame = table.to_polars().select(kept).drop_nulls(predicted)
     frame = frame.drop_nans(predicted) if frame.schema[predicted].is_float() else frame
     _check_classes(frame[predicted])
+    _check_size(frame.drop(predicted))
     columns = {one: _with_kind(table.schema[one], frame.schema[one]) for one in kept}
     if columns[predicted].kind is not Kind.ORDINAL:  # also 0 and 1 are classes
         columns[predicted] = replace(columns[predicted], kind=Kind.CATEGORY, bounds=None)
@@ -248,6 +252,19 @@ def _check_classes(labels: pl.Series) -> None:
     if (classes := labels.n_unique()) > _MOST_CLASSES:
         said = f"the target '{labels.name}' has {classes:,} values"
         raise InputError(f"{said}, and the models predict at most {_MOST_CLASSES} classes", hint=hint)
+
+
+def _check_size(features: pl.DataFrame) -> None:
+    """Refuse texts with so many different values that models of them would not fit into memory."""
+    values = {name: features[name].n_unique() for name in texts_in(features)}
+    cells = features.height // 2 * sum(values.values())
+    if cells > _MOST_CELLS:
+        name = max(values, key=lambda one: values[one])
+        raise InputError(
+            f"column '{name}' has {values[name]:,} different texts in {features.height:,} rows: a model of them needs "
+            f"{cells * 4 / 1e9:.1f} GB in each process",
+            hint=f"group its values, use fewer rows, or leave it out with identifiers / --identifiers {name}",
+        )
 
 
 def _with_kind(column: Column, found: pl.DataType) -> Column:
@@ -280,31 +297,55 @@ def _is_analysis(utility: str) -> bool:
 
 
 def _search(runner: Runner, candidates: Sequence[Candidate], seeds: Sequence[int], limits: Limits) -> None:
-    """Find the weakest parameter of each protection that keeps the limits of risks."""
+    """Find the weakest parameter of each protection that keeps the limits of risks.
 
-    def keeps(candidate: Candidate, family: Sequence[Candidate]) -> bool:
-        runner.run((candidate, seed) for seed in seeds)
-        points, _ = _gather(runner, family, seeds)  # those measured before tell how much seeds spread
-        found = [point for point in points if point.candidate == candidate]
-        return bool(found) and not limits.risks_only().broken_by(found[0], among)
-
-    among = len(candidates) * (
-        2 if limits.min_accuracy is not None else 1
-    )  # the choice is among all, and of all limits
+    First by the measured means, which takes few seeds to tell; then, from there on, the weakest that keeps the limits
+    surely: by then, several points tell how much seeds spread.
+    """
+    among = len(candidates) * (2 if limits.min_accuracy is not None else 1)  # the choice is among all, of all limits
+    risks = limits.risks_only()
     families: dict[tuple[Any, ...], list[Candidate]] = defaultdict(list)
     for one in candidates:
         others = tuple(part for part in one.parameters if part[0] not in ("k", "epsilon"))
         families[one.name, others].append(one)
     for family in families.values():
         ordered = sorted(family, key=lambda one: one.strength)  # the weakest first
-        low, high = 0, len(ordered) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if keeps(ordered[middle], ordered):
-                high = middle
-            else:
-                low = middle + 1
-        keeps(ordered[low], ordered)
+
+        def measured(place: int, ordered: Sequence[Candidate] = ordered) -> Point | None:
+            runner.run((ordered[place], seed) for seed in seeds)
+            points, _ = _gather(runner, ordered, seeds)
+            return next((point for point in points if point.candidate == ordered[place]), None)
+
+        def keeps(place: int, find: Callable[[int], Point | None] = measured) -> bool:
+            point = find(place)
+            return point is None or risks.kept_on_average_by(point)  # what cannot be made is too strong
+
+        def keeps_surely(place: int, find: Callable[[int], Point | None] = measured) -> bool:
+            point = find(place)
+            return point is None or not risks.broken_by(point, among)
+
+        weakest(keeps_surely, weakest(keeps, 0, len(ordered)), len(ordered))
+
+
+def weakest(keeps: Callable[[int], bool], first: int, end: int) -> int:
+    """Return the first place from which on a condition holds, by bisection; the end if it never does.
+
+    Examples
+    --------
+    >>> asked = []
+    >>> def keeps(place):
+    ...     asked.append(place)
+    ...     return place >= 6
+    >>> weakest(keeps, 0, 10), len(asked)
+    (6, 4)
+    """
+    while first < end:
+        middle = (first + end) // 2
+        if keeps(middle):
+            end = middle
+        else:
+            first = middle + 1
+    return first
 
 
 def _gather(
