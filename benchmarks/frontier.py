@@ -1,6 +1,7 @@
 """The frontier: the CPU time of the default grid on Adult, and recommendations that are measured again.
 
     python benchmarks/frontier.py grid [FOLDER]  # all default protections, three seeds
+    python benchmarks/frontier.py parts          # a point or two of each protection, one seed: what a grid takes
     python benchmarks/frontier.py everything     # some of them with all columns as quasi-identifiers
     python benchmarks/frontier.py again          # 20 re-measurements with fresh seeds, on Adult and on a made-up table
     python benchmarks/frontier.py demo [--quick] # the demo
@@ -13,6 +14,7 @@ from __future__ import annotations
 import resource
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import polars as pl
 
 import sfumato as sf
 from sfumato.frontier import Frontier
+from sfumato.frontier.sweep.grid import DEFAULTS, candidates_of
 
 TRIALS = 20
 MADE_UP_ROWS = 6000
@@ -42,6 +45,30 @@ def everything(folder: str | None = None) -> None:
     asked = ["raw", "mondrian:k=20,100,500", "hilbert:k=100", "guided:k=20,100,500"]
     limits: dict[str, Any] = {"max_risk": 0.09, "max_advantage": 0.05}
     show(sf.explore("adult", qi=columns, protections=asked, public=True, folder=folder, **limits))
+
+
+def parts() -> None:
+    """Measure some points of each protection with one seed, and say what all points would take with three."""
+    some = [
+        "raw",
+        "mondrian:k=5,100",
+        "lattice:k=20",
+        "guided:k=100",
+        "dp:epsilon=1",
+        "synthetic:epsilon=1",
+        "hilbert:k=20",
+    ]
+    number = Counter(one.family for one in candidates_of(DEFAULTS))
+    total = 0.0
+    for text in some:
+        points = candidates_of([text])
+        before = cpu()
+        for point in points:
+            began = cpu()
+            sf.explore("adult", protections=[str(point)], seeds=1, jobs=1, public=True)
+            print(f"{point}: {cpu() - began:.1f} CPU s")
+        total += 3 * number[points[0].family] * (cpu() - before) / len(points)
+    print(f"{sum(number.values())} points, three seeds: about {total:.0f} CPU s")
 
 
 def show(found: Frontier) -> None:
@@ -110,7 +137,7 @@ def demo(*options: str) -> None:
 
 if __name__ == "__main__":
     what, *options = sys.argv[1:]
-    {"grid": grid, "everything": everything, "again": again, "demo": demo}[what](*options)
+    {"grid": grid, "parts": parts, "everything": everything, "again": again, "demo": demo}[what](*options)
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
     get_reusable_executor().shutdown(wait=True)  # its processes count when they have ended

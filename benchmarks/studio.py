@@ -20,7 +20,8 @@ from typing import Any
 
 import polars as pl
 
-STEPS = "columns risk guarantees cost?k=10&l=2&t=0.3 hierarchies methods attack explore release train synthesize budget"
+STEPS = ["cost?k=10&l=2&t=0.3", "columns", "risk", "guarantees", "hierarchies", "lattice", "methods", "attack"]
+STEPS += ["explore", "release", "train", "synthesize", "budget"]
 ROUNDS = 20
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -78,6 +79,8 @@ def opened(client: Client, path: str) -> str:
     client.ask("POST", f"{place}/columns", run="risk")
     client.wait(f"{place}/risk")
     client.ask("POST", f"{place}/guarantees", settings="1", k="10", l="2", t="0.3")
+    client.ask("POST", f"{place}/lattice", settings="1", what="measure", suppress="0.05", run="lattice")
+    client.wait(f"{place}/lattice")
     return place
 
 
@@ -113,7 +116,7 @@ def main() -> None:
         wide = Path(folder) / "wide.csv"
         pl.DataFrame({f"column {at}": [at, at + 1, at] for at in range(500)}).write_csv(wide)
         place = opened(client, "adult")
-        pages = {step: cpu_of(client, f"{place}/{step}") for step in STEPS.split()}
+        pages = {step: cpu_of(client, f"{place}/{step}") for step in STEPS}
         pages["start"] = cpu_of(client, "/")
         slowest = max(pages, key=lambda one: pages[one])
         answer, _ = client.ask("POST", "/open", path=str(wide))

@@ -129,6 +129,10 @@ def test_with_epsilon_a_party_without_a_budget_does_not_join(planned: Run, sfuma
     ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key", "--wait", "0.1")
     assert (ran.code, "waited for 0.1 s, and no request came" in ran.err) == (2, True)
     assert ledger.spent.epsilon == 0
+    planned("mean", "--columns", "age", "--epsilon", "3", "--force")
+    ran = sfumato("secure", "join", "north.csv", "plan.json", "exchange", "--key", "north.key")
+    refused(ran, "would exceed the limit, epsilon 2")
+    assert not Path("north.answered").exists()
     ledger.close()
 
 
@@ -333,3 +337,26 @@ def test_a_server_answers_records_that_it_cannot_read(sfumato: Run) -> None:
     refused(sfumato(*predict, "answer", "model", "rows.bin", "rows.bin", "-o", "a.bin"), "RelinKeys")
     refused(sfumato(*predict, "keys", "plan.json", "-o", "c"), "is not a question")
     assert "sfumato secure predict question" in sfumato(*predict).out
+
+
+def test_a_regression_answers_with_amounts_however_large(sfumato: Run) -> None:
+    size = np.linspace(0, 10, 200)
+    pl.DataFrame({"size": size, "price": 100_000 + 70_000 * size}).write_csv("t.csv")
+    options = ("--epsilon", "none", "--bounds", "size=0,10", "--bounds", "price=0,1000000", "--target", "price")
+    ran = sfumato("train", "t.csv", "--model", "linear", "--regression", *options, "-o", "model")
+    assert ran.code == 0, ran.err
+    Path("rows.csv").write_text("size\n2\n9\n")
+    predict, secret = ("secure", "predict"), ("--secret", "client.secret")
+    for step in (
+        ("question", "model", "-o", "q.json"),
+        ("keys", "q.json", "-o", "client"),
+        ("encrypt", "rows.csv", "q.json", *secret, "-o", "rows.bin"),
+        ("answer", "model", "client.public", "rows.bin", "-o", "answers.bin"),
+    ):
+        ran = sfumato(*predict, *step)
+        assert ran.code == 0, ran.err
+    ran = sfumato(*predict, "decrypt", "answers.bin", "q.json", *secret, "--json")
+    release = sf.load("model")
+    wanted = release.artifact.model.predict(pl.DataFrame({"size": [2, 9]}))  # type: ignore[attr-defined]
+    assert [one["scores"][0] for one in ran.json["answers"]] == pytest.approx(list(wanted), rel=1e-6)
+    assert all(one.keys() == {"scores"} for one in ran.json["answers"])

@@ -15,10 +15,12 @@ import sfumato as sf
 from sfumato.attacks import records_of
 from sfumato.errors import FileError, OptionError
 from sfumato.frontier.sweep.choose import Limits, measuring_command, recommend, release_command
+from sfumato.frontier.sweep.frontier import Frontier
 from sfumato.frontier.sweep.grid import Candidate, candidates_of
 from sfumato.frontier.sweep.make import make
 from sfumato.frontier.sweep.measure import Task
 from sfumato.frontier.sweep.point import Figure, Point, with_common_spread
+from sfumato.report.frontier.page import headline_of, reason_of
 from tests.frontier.example import example
 from tests.frontier.test_explore import QUICK, people, point
 
@@ -56,6 +58,8 @@ def test_what_was_left_out_by_bisection_counts_too() -> None:
     few, many = (recommend(points, {**DATA, "considered": n}, Limits(max_advantage=0.047)) for n in (4, 100_000))
     assert few.point is not None
     assert many.point is None
+    more = recommend(points, {**DATA, "considered": 5}, Limits(max_advantage=0.06)).reason
+    assert more.startswith("4 of 4 measured (of 5) protections keep")
 
 
 def test_seeds_of_one_kind_of_protection_tell_their_spread_together() -> None:
@@ -76,6 +80,20 @@ def test_a_large_risk_without_a_limit_is_named() -> None:
     assert gains.endswith("gains 0.150 over guessing, and no limit of it was asked for (--max-advantage).")
     assert "The risk to be re-identified is 1.000, and no limit of it was asked for (--max-risk)." in risks
     assert "asked for" not in recommend(points, facts, Limits(max_risk=0.2, max_advantage=0.2)).reason
+
+
+def test_what_to_do_is_said_if_nothing_keeps_the_limits() -> None:
+    unsure = (point("dp:epsilon=1", 0.04, 0.7, spread=0.02), point("dp:epsilon=2", 0.2, 0.8))
+    said = recommend(unsure, DATA, Limits(max_advantage=0.05)).reason
+    assert said.endswith("dp:epsilon=1 keeps them: more seeds (--seeds) or rows make it surer.")
+    said = recommend(unsure, DATA, Limits(max_advantage=0.03)).reason
+    assert said.startswith("No protection keeps the limits. Closest is dp:epsilon=1: the membership advantage may be")
+    assert said.endswith("Compare stronger protections (--protect), or accept a weaker limit.")
+    raw_and_dp = (point("raw", 1.0, 0.9, spread=0.1), point("dp:epsilon=2", 0.2, 0.8))
+    said = recommend(raw_and_dp, DATA, Limits(max_risk=0.01, max_advantage=0.01)).reason
+    assert "Closest is dp:epsilon=2" in said
+    assert headline_of(Frontier(raw_and_dp, DATA, limits=Limits(max_risk=0.01))) == "No protection keeps the limits."
+    assert reason_of(Frontier(raw_and_dp, DATA, limits=Limits(max_risk=0.01))).startswith("Closest is dp:epsilon=2")
 
 
 def test_the_reason_says_how_many_keep_the_limits_and_what_it_costs() -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.errors import InputError, OptionError
 from sfumato.frontier.sweep.choose import Limits
+from sfumato.frontier.sweep.explore import weakest
 from sfumato.frontier.sweep.frontier import Frontier
 from sfumato.frontier.sweep.grid import DEFAULTS, Candidate, candidates_of
 from sfumato.frontier.sweep.point import Figure, Point, pareto_set
@@ -155,6 +156,28 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pyt
     assert ends[0] == ends[1]
     assert not list(tmp_path.glob("killed/points/*.tmp"))
     assert sfumato("budget", "history", "people.csv", "--json").json == charged
+
+
+@given(st.integers(0, 40), st.integers(0, 41))
+def test_bisection_finds_the_first_that_keeps_a_limit_with_few_questions(number: int, first: int) -> None:
+    asked: list[int] = []
+
+    def keeps(place: int) -> bool:
+        asked.append(place)
+        return place >= first
+
+    assert weakest(keeps, 0, number) == min(first, number)
+    assert len(asked) <= number.bit_length()
+
+
+def test_bisection_chooses_as_the_whole_grid_also_if_strong_parameters_cannot_be_made() -> None:
+    options = {**QUICK, "attacks": ["loss"], "protections": ["mondrian:k=2..1000", "dp"], "seeds": 2}
+    options |= {"max_risk": 0.03, "max_advantage": 0.3}
+    whole, few = (sf.explore(people(1000), **options, bisect=bisect) for bisect in (False, True))
+    assert whole.skipped  # 500 rows make no group of 1000
+    assert few.data["measurements"]["run"] < whole.data["measurements"]["run"]
+    assert few.best is not None
+    assert few.best == whole.best
 
 
 def test_bisection_finds_what_the_grid_finds_with_fewer_runs() -> None:
@@ -352,6 +375,6 @@ def test_why_no_anonymous_table_keeps_a_limit_is_said() -> None:
     points = (point("raw", 1.0, 0.9), point("mondrian:k=20", 0.06, 0.8), point("dp:epsilon=1", 0, 0.7))
     facts = {**FACTS, "unchanged": ["smokes", "job"]}
     said = Frontier(points, facts).choose(max_advantage=0.05).reason
-    assert "only its quasi-identifiers (age) are changed, and 2 other columns are released as they are" in said
+    assert "only its quasi-identifiers (age) are changed, and 2 other columns are released unchanged" in said
     assert "No anonymous table" not in Frontier(points, facts).choose(max_advantage=0.07).reason
     assert "No anonymous table" not in Frontier(points, FACTS).choose(max_advantage=0.05).reason

@@ -13,7 +13,7 @@ from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
 from sfumato.learners.images.mixtures import find_gaussians
-from sfumato.learners.images.spectrum import shrink
+from sfumato.learners.images.spectrum import Radius, find_middle, find_radius, find_spread, points_of, shrink
 from sfumato.learners.images.tones import ToneCurve, find_tones
 from tests.learners.sensitivity import Recording
 
@@ -52,7 +52,15 @@ def test_one_image_moves_every_sum_by_at_most_its_norm(channels: int) -> None:
     images[7], images[8] = 0, 255  # a black and a white one
     sums = Recording(NoisySums(generator_shares(1.0), 1.0, Source(insecure_seed=1)))
     learn(images, labels, sums)
-    assert [one.name for one in sums.asked] == ["norms", "tones", "basis", "moments", *["centres"] * 3]
+    assert [one.name for one in sums.asked] == [
+        "norms",
+        "tones",
+        "middle",
+        "spread",
+        "basis",
+        "moments",
+        *["centres"] * 3,
+    ]
     for record in (0, 7, 8, 59):
         fewer = Recording(sums, sums.asked)
         learn(np.delete(images, record, 0), np.delete(labels, record), fewer)
@@ -144,6 +152,44 @@ def test_drawn_images_are_as_smooth_as_the_real_ones_in_spite_of_noise() -> None
 
     assert rough(images / 255) < 0.01
     assert rough(drawn) < 0.5  # all other frequencies together have 7
+
+
+def test_what_all_images_have_in_common_does_not_hide_how_they_differ() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, 1500)
+    waves = rng.standard_normal((1500, 4, 4)) + 3 * np.eye(4)[labels][:, None]
+    smooth = scipy.fft.idctn(np.pad(waves, ((0, 0), (0, 12), (0, 12))), axes=(1, 2), norm="ortho")
+    images = np.clip(180 + 15 * smooth[..., None], 0, 255).astype(np.uint8)  # bright, and much alike
+    sums = NoisySums(generator_shares(1.0), 1.5, Source(insecure_seed=1))
+    found = learn_generator(images, labels, CLASSES, sums, rng)
+    drawn, classes = found.draw(600, rng)
+
+    def differences(shown: Any, known: Any) -> Any:
+        """Return the low frequencies of the mean image of each class, less those of all."""
+        low = scipy.fft.dctn(shown[..., 0], axes=(1, 2), norm="ortho")[:, :4, :4]
+        means = np.stack([low[known == one].mean(axis=0) for one in range(CLASSES)])
+        return (means - means.mean(axis=0)).ravel()
+
+    real, made = differences(images / 255, labels), differences(drawn, classes)
+    assert np.corrcoef(real, made)[0, 1] > 0.7  # .17 if the mean is not taken away
+    assert found.radius < 0.3 * np.linalg.norm(found.middle)
+
+
+def test_the_middle_and_the_spread_are_those_of_the_points() -> None:
+    rows = np.random.default_rng(0).standard_normal((5000, 8)) + 5
+    sums = NoisySums(generator_shares(1.0), 0.0, Source())
+    whole = find_radius(rows, 100.0, sums)
+    middle = find_middle(points_of(rows, whole.radius), whole.count, sums) * whole.radius
+    assert middle == pytest.approx(rows.mean(axis=0), rel=0.05)  # the longest tenth of the rows is clipped
+    distances = np.linalg.norm(rows - middle, axis=1)
+    assert find_spread(rows - middle, whole, sums) == pytest.approx(1.3 * distances.mean(), rel=0.05)
+
+
+def test_a_middle_or_spread_of_noise_alone_stays_within_the_ball() -> None:
+    for seed in range(8):
+        sums = NoisySums(generator_shares(1.0), 1e4, Source(insecure_seed=seed))
+        assert np.linalg.norm(find_middle(np.zeros((3, 8)), 1.0, sums)) <= 1 + 1e-12
+        assert 0 < find_spread(np.zeros((3, 8)), Radius(2.0, 1.0), sums) <= 2.0
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -111,7 +111,7 @@ def test_it_learns_what_is_plain_to_see() -> None:
     assert model.score(pixels[200:], labels[200:]) > 0.9
     assert model.spent_.epsilon <= 8.0
     assert model.events_ == classifier().events_of(*images(5))
-    assert model.to_dict()["sampling"] == {"kind": "full", "rate": 1.0, "steps": 8 + 7}
+    assert model.to_dict()["sampling"] == {"kind": "full", "rate": 1.0, "steps": 8 + 9}
     without = classifier(epsilon=math.inf).fit(pixels[:200], labels[:200])
     assert without.score(pixels[200:], labels[200:]) == 1.0
     assert without.events_ == ()

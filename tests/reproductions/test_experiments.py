@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
 import pytest
 
 import sfumato as sf
-from sfumato.errors import OptionError
+from sfumato.errors import MissingExtra, OptionError
 from sfumato.reproductions import VERDICTS, Reproduction, Row, experiment, experiments
 from sfumato.reproductions.values import NOT_RUN, judge
 from tests.effort import THOROUGH
@@ -146,6 +147,24 @@ def test_an_unknown_experiment_setting_or_verdict_is_refused() -> None:
         sf.reproduce("private-cnn", epoch=1)
     with pytest.raises(OptionError, match="the verdict must be one of"):
         Row("a", "b", "c", None, "fine")
+
+
+def test_a_missing_extra_is_named_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.import_module
+
+    def without(name: str, package: str | None = None) -> Any:
+        if name.partition(".")[0] in ("torch", "tenseal"):
+            raise ImportError(name)
+        return real(name, package)
+
+    needed = {one.name: one.extra for one in experiments() if one.extra}
+    assert {"private-cnn", "private-auto-encoder", "encrypted"} <= set(needed)
+    monkeypatch.setattr(importlib, "import_module", without)
+    for name, extra in needed.items():
+        with pytest.raises(MissingExtra, match=rf"the experiment '{name}' needs .*sfumato\[{extra}\]"):
+            sf.reproduce(name, quick=True)
+    with pytest.raises(MissingExtra, match="the experiment 'membership' needs torch"):
+        sf.reproduce("membership")
 
 
 def test_missing_tables_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from tests.studio.conftest import stop_all
 CHROMIUM = os.environ.get("SFUMATO_CHROMIUM") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 thorough = pytest.mark.skipif(not THOROUGH, reason="make thorough")
-WIDTHS = (390, 1200)
+WIDTHS = (390, 1200, 320, 2000) if THOROUGH else (390, 1200)
 SCRIPT = "<script>window.hacked = 1</script>"
 HOSTILE = {
     "place": f"zip {SCRIPT}",
@@ -100,7 +101,7 @@ class Tab:
     def follow(self, name: str) -> None:
         """Go to a step."""
         with self.page.expect_navigation():
-            self.page.locator("nav").get_by_role("link", name=name, exact=True).click()
+            self.page.locator("nav").get_by_role("link", name=re.compile(rf"^{name}\b")).click()
 
     def ready(self) -> None:
         """Wait until nothing runs on the page: it then loads itself again."""
@@ -242,20 +243,69 @@ def test_without_javascript_everything_works_but_live_progress(
     context = chromium.new_context(storage_state=context.storage_state(), java_script_enabled=False)
     page = context.new_page()
     page.set_default_timeout(120_000)
+
+    def press(name: str) -> None:
+        with page.expect_navigation():
+            page.locator("main").get_by_role("button", name=name, exact=True).first.click()
+        while page.locator("#work").count():
+            with page.expect_navigation():
+                page.get_by_role("link", name="Reload").click()
+
     page.goto(home_of(studio))
     page.fill("input[name=path]", str(table))
-    page.get_by_role("button", name="Open", exact=True).click()
-    while page.locator("#work").count():
-        page.get_by_role("link", name="Reload").click()
-    page.get_by_role("button", name="Save, and measure the risk").click()
-    while page.locator("#work").count():
-        page.get_by_role("link", name="Reload").click()
+    press("Open")
+    page.get_by_label("Role of age", exact=True).select_option("quasi")
+    page.get_by_label("Role of disease", exact=True).select_option("sensitive")
+    press("Save, and measure the risk")
     assert "60 equivalence classes" in page.locator(".verdict").inner_text()
     page.get_by_role("link", name="Choose what must hold").click()
     page.fill("#k", "7")
-    page.get_by_role("button", name="Save", exact=True).click()
+    press("Save")
     assert "120 of 400" in page.locator("#cost").inner_text()
+    press("Save, and look at the hierarchies")
+    tree = page.locator("#column-0 form.tree")
+    for code in ("13000", "13001"):
+        tree.get_by_label(code).first.check()
+    tree.get_by_label("Name of the group").fill("centre")
+    with page.expect_navigation():
+        tree.get_by_role("button", name="Group", exact=True).click()
+    assert "centre" in tree.inner_text()
+    page.get_by_role("link", name="Walk the lattice").click()
+    press("Measure the lattice")
+    page.locator(".ladder a").last.click()
+    page.wait_for_url("**.1#walk")
+    press("Make this release")
+    page.locator("nav").get_by_role("link", name="Attack").click()
+    press("Attack it")
+    assert "attacks" in page.locator(".verdict").inner_text()
+    page.locator("nav").get_by_role("link", name="Release").click()
+    press("Check every claim")
+    assert "Every claim that can be checked holds." in page.locator(".verdict").inner_text()
+    with page.expect_download() as download:
+        page.locator("a.button", has_text="Download").click()
+    assert zipfile.is_zipfile(download.value.path())
     context.close()
+
+
+def test_every_control_is_reached_with_the_tab_key(context: Any, studio: str, table: Path) -> None:
+    tab = Tab(context)
+    tab.page.goto(home_of(studio))
+    open_file(tab, table)
+    controls = "a[href], button:not(:disabled), input:not([type=hidden]), select, textarea, summary"
+    shown = "all => all.filter(one => one.checkVisibility() && one.tabIndex >= 0).length"
+    wanted = tab.page.locator(controls).evaluate_all(shown)
+    tab.page.evaluate("document.body.dataset.reached = 0")
+    reached = set()
+    for _ in range(wanted + 20):
+        tab.page.keyboard.press("Tab")
+        here = """controls => { const one = document.activeElement;
+            one.dataset.number ??= String(document.body.dataset.reached++);
+            return one.matches(controls) ? [one.dataset.number, getComputedStyle(one).outlineStyle] : null }"""
+        if found := tab.page.evaluate(here, controls):
+            reached.add(found[0])
+            assert found[1] != "none"  # it is seen where one is
+    assert len(reached) == wanted
+    assert not tab.troubles
 
 
 def test_another_browser_is_refused(chromium: Any, context: Any, studio: str) -> None:

@@ -149,6 +149,7 @@ def test_work_is_cancelled_in_the_middle_and_leaves_nothing_behind(
     explore(browser, place)
     assert 'hx-trigger="every 1s"' in browser.get(f"{place}/explore").text
     assert "HX-Refresh" not in browser.get(f"{place}/jobs/0002-explore").headers
+    assert 'name="back" value="explore"' in browser.get(f"{place}/jobs/0002-explore").text
     project = project_of(tmp_path / "work")
     (job,) = jobs.running(project)
     assert browser.post(f"{place}/jobs/{job.id}/cancel").status_code == 303
@@ -210,3 +211,4 @@ def test_an_error_of_the_table_is_a_sentence(browser: Browser, tmp_path: Path) -
     page = browser.wait(place.removeprefix(browser.root))
     assert 'role="alert"' in page
     assert "Traceback" not in page
+    assert "could not be read" in browser.get("/").text

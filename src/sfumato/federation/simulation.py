@@ -19,7 +19,7 @@ from sfumato.federation.channel import Channel, InProcess, Party
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import Round, Share, run_rounds
-from sfumato.federation.secure.connect import SECURE, connect, require_library
+from sfumato.federation.secure.connect import SECURE_TRAINING, connect, require_library
 from sfumato.federation.secure.lanes import MOST_PARTIES
 from sfumato.federation.secure.sum import SecureSum
 from sfumato.federation.weights import network_of, set_weights
@@ -135,8 +135,8 @@ def names_of(holders: int) -> list[str]:
 
 def check_secure(plan: FederationPlan, secure: str, parties: int) -> None:
     """Refuse a sum that is unknown, or that the plan does not allow."""
-    if secure not in SECURE:
-        raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
+    if secure not in SECURE_TRAINING:
+        raise OptionError(f"secure must be one of {', '.join(SECURE_TRAINING)}, got {secure!r}")
     if plan.level == "client" and secure == "none":
         raise OptionError(
             "privacy of clients needs a secure sum: in clear, the coordinator sees each update with one share of the "

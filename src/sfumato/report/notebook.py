@@ -20,7 +20,7 @@ from sfumato.frontier.sweep.frontier import Frontier
 from sfumato.measures.assessment import Assessment
 from sfumato.report.attacks.page import gains_of, right_answers
 from sfumato.report.charts.plot import bar_rows
-from sfumato.report.frontier.page import charts_of, columns_of, headline_of
+from sfumato.report.frontier.page import charts_of, columns_of, headline_of, reason_of
 from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, role_of, share, summarise
 
@@ -105,7 +105,7 @@ def _frontier(frontier: Frontier) -> dict[str, Any]:
     chosen = frontier.recommended
     return {
         "headline": headline_of(frontier),
-        "facts": [chosen.reason] if chosen.point is not None else (),
+        "facts": [reason] if (reason := reason_of(frontier)) else (),
         "command": chosen.command,
         "charts": charts_of(frontier),
         "table": (("protection", *(words for _, words in columns)), rows),

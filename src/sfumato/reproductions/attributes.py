@@ -163,5 +163,6 @@ EXPERIMENT = Experiment(
     full=Settings(),
     quick=Settings(targets=1, items=False),
     run=run,
-    needs="Location30 in the folder SFUMATO_DATA, and the extra torch, for the three rows of Purchase100",
+    needs="Location30 in the folder SFUMATO_DATA, for the three rows of Purchase100, and the extra torch",
+    full_extra="torch",
 )

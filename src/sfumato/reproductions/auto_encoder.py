@@ -145,5 +145,6 @@ EXPERIMENT = Experiment(
     full=Settings(),
     quick=Settings(full=False, samples=1000, epochs=4, epsilons=(10.0,), steps=20),
     run=run,
-    needs="the extra torch, all of MNIST, which is downloaded or read from SFUMATO_DATA; about an hour",
+    needs="all of MNIST, which is downloaded or read from SFUMATO_DATA, and about an hour",
+    extra="torch",
 )

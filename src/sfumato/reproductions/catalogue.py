@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from sfumato.errors import OptionError, did_you_mean
+from sfumato.errors import OptionError, did_you_mean, require_extra
 from sfumato.reproductions.values import NOT_RUN, Experiment, Figure, Reproduction, Row
 
 __all__ = ["EXPERIMENTS", "experiment", "experiments", "reproduce"]
@@ -26,6 +26,8 @@ EXPERIMENTS = {
     "private-auto-encoder": "auto_encoder",
 }
 """The module of each experiment; a new one is a module and a line here."""
+
+_MODULES = {"torch": "torch", "federation": "tenseal"}
 
 
 def experiment(name: str) -> Experiment:
@@ -86,6 +88,8 @@ def reproduce(
         if one not in known:
             raise OptionError(f"the experiment '{name}' has no setting '{one}'", hint=did_you_mean(one, known))
     settings = replace(settings, **changes)
+    if extra := chosen.extra or ("" if quick else chosen.full_extra):
+        require_extra(_MODULES[extra], extra, f"the experiment '{name}'")
     rows, figures, began = dict[str, Row](), list[Figure](), _cpu()
     for found in chosen.run(settings):
         if isinstance(found, Row):

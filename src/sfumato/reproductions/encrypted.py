@@ -192,5 +192,6 @@ EXPERIMENT = Experiment(
     full=Settings(),
     quick=Settings(records=100, images=4_000, epochs=4),
     run=run,
-    needs="the extra federation, and OpenFHE for the key of several parties",
+    needs="OpenFHE, for the key of several parties",
+    extra="federation",
 )

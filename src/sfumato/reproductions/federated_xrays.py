@@ -240,5 +240,6 @@ EXPERIMENT = Experiment(
     full=Settings(),
     quick=Settings(data="mnist", samples=1_000, rounds=(4, 6), epochs=(2, 1), seeds=1, private=False),
     run=run,
-    needs="PneumoniaMNIST, which is downloaded or read from SFUMATO_DATA, and the extra federation",
+    needs="PneumoniaMNIST, which is downloaded or read from SFUMATO_DATA",
+    extra="torch",
 )

@@ -253,5 +253,6 @@ EXPERIMENT = Experiment(
     full=Settings(),
     quick=Settings(targets=("adult-rf", "adult-rf-k50", "adult-rf-e1"), rows=3_000, references=4),
     run=run,
-    needs="Lending Club in the folder SFUMATO_DATA, and many CPU hours for the networks",
+    needs="Lending Club in the folder SFUMATO_DATA, the extra torch, and many CPU hours for the networks",
+    full_extra="torch",
 )

@@ -123,6 +123,8 @@ class Experiment:
     full, quick : the settings of the whole run, and of one in about a minute on the data in the package
     run : yields a row for each fact that it measures, and figures
     needs : what a full run needs beyond the package, in a sentence
+    extra : the extra that every form of the run needs
+    full_extra : the extra that only a full run needs
     """
 
     name: str
@@ -133,6 +135,8 @@ class Experiment:
     quick: Any
     run: Callable[[Any], Iterator[Row | Figure]]
     needs: str = ""
+    extra: str = ""
+    full_extra: str = ""
 
     def row(self, key: str, ours: float | str | None, verdict: str, note: str = "") -> Row:
         """Return the row of a fact."""

@@ -20,7 +20,7 @@ from sfumato.studio.files import private_folder, receive, regular_file, safe_nam
 from sfumato.studio.guard import REPORT_POLICY, Guard
 from sfumato.studio.pages import STATIC, fill_page, static_file
 from sfumato.studio.steps import STEPS, Step
-from sfumato.studio.tasks import TASKS, Task, task_of
+from sfumato.studio.tasks import TASKS, task_of
 from sfumato.studio.workspace import Project, Workspace
 
 __all__ = ["create_app", "open_source"]
@@ -127,7 +127,7 @@ class _Studio:
 
     async def home(self, request: Request) -> Response:
         """Answer with all projects, and the ways to open another."""
-        lines = [(one, len(jobs.running(one))) for one in self.workspace]
+        lines = [(one, len(jobs.running(one)), _is_unread(one)) for one in self.workspace]
         return self._page("home.html", title="Studio", projects=lines, built_in=_BUILT_IN)
 
     async def static(self, request: Request) -> Response:
@@ -171,7 +171,6 @@ class _Studio:
 
     def _step(self, project: Project, step: Step, error: str = "", query: Mapping[str, str] | None = None) -> Response:
         job = step.job(project)
-        task = step.task(project)
         values = step.shown(project, job, query or {})
         return self._page(
             f"{step.name}.html",
@@ -182,8 +181,7 @@ class _Studio:
             steps=list(STEPS.values()),
             marks={one.name: _mark(project, one) for one in STEPS.values()},
             job=job,
-            task=task,
-            stale=job is not None and task is not None and not _same(job, task),
+            stale=job is not None and step.is_stale(project, job),
             task_title="" if job is None else TASKS[job.task["kind"]].title,
             code=None if job is None else _code(job),
             result={} if job is None else job.result,
@@ -274,7 +272,15 @@ class _Studio:
         project = self._project(request)
         job = jobs.find(project, request.path_params["job"])
         ended = {} if job.status == "running" else {"HX-Refresh": "true"}
-        page = self._page("work.html", job=job, project=project, task=task_of(job.task), chart=engineer.chart_of(job))
+        back = next((one.name for one in STEPS.values() if one.kind == job.task["kind"]), "")
+        page = self._page(
+            "work.html",
+            job=job,
+            project=project,
+            task=task_of(job.task),
+            chart=engineer.chart_of(job),
+            back=back,
+        )
         page.headers.update(ended)
         return page
 
@@ -305,9 +311,10 @@ def _step(request: Request) -> Step:
     return STEPS[name]
 
 
-def _same(job: jobs.Job, task: Task) -> bool:
-    """Return whether a piece of work was done by the settings as they are now."""
-    return all(job.task.get(name) == value for name, value in task.to_dict().items())
+def _is_unread(project: Project) -> bool:
+    """Return whether the table could not be read."""
+    job = jobs.latest(project, STEPS["columns"].kind)
+    return job is not None and job.status == "failed"
 
 
 def _mark(project: Project, step: Step) -> tuple[str, str] | None:
@@ -319,8 +326,7 @@ def _mark(project: Project, step: Step) -> tuple[str, str] | None:
         return None
     if job.status != "done":
         return ("busy", "at work") if job.status == "running" else ("failed", "failed")
-    task = step.task(project)
-    return ("stale", "out of date") if task is None or not _same(job, task) else ("done", "done")
+    return ("stale", "out of date") if step.is_stale(project, job) else ("done", "done")
 
 
 def _code(job: jobs.Job) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sfumato.errors import OptionError
+from sfumato.studio import jobs
 from sfumato.studio.jobs import Job
 from sfumato.studio.steps import (
     Form,
@@ -101,6 +102,13 @@ class _Budget(Step):
     """The ledger of the table."""
 
     name, title, path, kind = "budget", "Budget", "engineer", "budget"
+
+    def is_stale(self, project: Project, job: Job) -> bool:
+        later = (jobs.latest(project, kind) for kind in (_Train.kind, _Synthesize.kind))
+        return any(one is not None and one.id > job.id for one in later)
+
+    def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
+        return {"charged_since": job is not None and job.status == "done" and self.is_stale(project, job)}
 
     def read(self, project: Project, form: Form) -> tuple[str, dict[str, Any]]:
         if form.get("what") != "grant":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ __all__ = ["MOST_UPLOADED", "private_folder", "receive", "regular_file", "safe_n
 MOST_UPLOADED = 4 * 2**30
 """The most bytes of an upload; a larger file is opened by its path, and not copied."""
 _SPARE = 2**30  # bytes of the disk that stay free
+_OFTEN = 2**26  # bytes of an upload between two looks at the disk
 _LONGEST = 100  # characters of a name
 
 
@@ -133,9 +135,10 @@ async def receive(
     size, boundary = headers.get("content-length", "0"), headers.get("content-type", "").partition("boundary=")[2]
     if size.isdigit() and int(size) > most:
         raise too_large
+    no_room = FileError("the disk has no room for a copy of the file", hint="open it by its path")
     if size.isdigit() and int(size) > shutil.disk_usage(folder).free - _SPARE:
-        raise FileError("the disk has no room for a copy of the file", hint="open it by its path")
-    temporary, total = folder / ".upload", 0
+        raise no_room
+    temporary, total, checked = folder / ".upload", 0, 0
     upload = None
     try:
         upload = _Upload(temporary, boundary.strip('"').encode("latin-1"))
@@ -143,12 +146,18 @@ async def receive(
             total += len(chunk)
             if total > most:
                 raise too_large
+            if total - checked > _OFTEN:  # the browser need not have said how large it is
+                checked = total
+                if shutil.disk_usage(folder).free < _SPARE:
+                    raise no_room
             if chunk and upload.write(chunk) != len(chunk):
                 raise FileError("the upload is damaged", hint="try again")
         upload.close()
         if not upload.given:
             raise FileError("no file was chosen", hint="choose one, or give its path")
         return temporary.rename(folder / safe_name(upload.given))
+    except OSError as error:
+        raise no_room if error.errno == errno.ENOSPC else FileError("the upload cannot be written") from error
     except ValueError as error:  # those of the parser
         raise error if isinstance(error, FileError) else FileError("the upload is damaged", hint="try again") from error
     finally:

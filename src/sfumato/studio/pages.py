@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,7 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 import sfumato
 from sfumato.report.page import style_sheet
 
-__all__ = ["STATIC", "fill_page", "static_file"]
+__all__ = ["STATIC", "fill_page", "moment", "static_file"]
 
 STATIC = {
     "studio.css": "text/css; charset=utf-8",
@@ -46,10 +47,10 @@ def _templates() -> Environment:
     )
     made.filters |= {
         "clock": clock,
+        "moment": moment,
         "share": share,
         "count": "{:,}".format,
         "plain": "{:g}".format,
-        "release": release_name,
     }
     return made
 
@@ -69,16 +70,15 @@ def clock(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def release_name(chosen: str) -> str:
-    """Return the name of a release, by its job and its method.
+def moment(seconds: float) -> str:
+    """Return a time since the epoch as day and hour here.
 
     Examples
     --------
-    >>> release_name("0003-anonymize/mondrian")
-    'mondrian, of work 3'
+    >>> len(moment(0))
+    13
     """
-    job, _, name = chosen.partition("/")
-    return f"{name}, of work {int(job[:4])}"
+    return time.strftime("%d %b, %H:%M", time.localtime(seconds))
 
 
 def share(part: float) -> str:

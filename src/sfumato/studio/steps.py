@@ -85,6 +85,11 @@ class Step:
         """Return what the template shows besides the job; the address may say which part."""
         return {}
 
+    def is_stale(self, project: Project, job: Job) -> bool:
+        """Return whether the work was done by other settings than those of now."""
+        task = self.task(project)
+        return task is not None and any(job.task.get(name) != value for name, value in task.to_dict().items())
+
     def is_decided(self, project: Project) -> bool:
         """Return whether something was chosen on a page without work."""
         return False

@@ -9,6 +9,7 @@ from typing import Any
 from sfumato.errors import OptionError
 from sfumato.studio import jobs
 from sfumato.studio.jobs import Job
+from sfumato.studio.pages import moment
 from sfumato.studio.steps import (
     KINDS,
     ROLES,
@@ -184,6 +185,15 @@ def releases_of(project: Project) -> list[str]:
     return found
 
 
+def release_name(project: Project, chosen: str) -> str:
+    """Return the name of a release in words: its method, what it keeps, and when it was made."""
+    folder, _, name = chosen.partition("/")
+    task = jobs.find(project, folder).task
+    asked = ", ".join(f"{key} = {value:g}" for key, value in task["options"].get("require", {}).items())
+    what = f"{name} with {asked}" if asked else name.replace("epsilon", "synthetic rows with epsilon = ")
+    return f"{what}; made {moment(task['started'])}"
+
+
 def _chosen(project: Project, kinds: Sequence[str] = ("anonymize",)) -> str | None:
     """Return the release that was chosen, or else the newest."""
     known = [one for one in releases_of(project) if one.split("/")[0][5:] in kinds]
@@ -211,7 +221,8 @@ class _OfRelease(Step):
 
     def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         known = [one for one in releases_of(project) if one.split("/")[0][5:] in self.kinds]
-        return {"releases": known, "chosen": _chosen(project, self.kinds)}
+        names = {one: release_name(project, one) for one in known}
+        return {"releases": names, "chosen": _chosen(project, self.kinds)}
 
 
 class _Attack(_OfRelease):

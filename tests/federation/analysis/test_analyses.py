@@ -314,22 +314,32 @@ def test_the_noise_of_the_honest_holders_alone_suffices_and_each_ledger_is_charg
     rho = sensitivity**2 / (2 * plan.honest * plan.noise**2)
     assert rho + 2 * math.sqrt(rho * math.log(1 / plan.delta)) < 0.65
     ledgers = {name: Ledger.grant(HOLDERS[name], epsilon=0.8, delta=1e-5, path=tmp_path / name) for name in NAMES}
+    early = AnalysisHolder("east", plan, HOLDERS["east"], ledger=ledgers["east"])
     result = analyse_together(plan, HOLDERS, ledgers=ledgers)
     errors = np.array(result.values["age"]["counts"]) - np.histogram(POOLED["age"], 400, (0, 120))[0]
     # 400 draws: the ratio of the deviations is within 1/4 except with a probability of about 1e-12.
     assert 0.75 < errors.std() / result.noise < 1.25
     for one in ledgers.values():
         assert one.spent.epsilon == pytest.approx(0.5, rel=1e-3)
-    # A second analysis does not fit: the first holder refuses before anything is opened.
-    with pytest.raises(ProtocolError, match="parties answered"):
+    # A second analysis does not fit: nobody joins, and one that has joined before the budget was spent does not answer.
+    with pytest.raises(BudgetError, match="would exceed the limit"):
         analyse_together(plan, HOLDERS, ledgers=ledgers)
-    with pytest.raises(BudgetError):
-        AnalysisHolder("east", plan, HOLDERS["east"], ledger=ledgers["east"]).contribute(
-            {"plan": plan.digest, "state": []}
-        )
+    with pytest.raises(BudgetError, match="would exceed the limit"):
+        early.contribute({"plan": plan.digest, "state": []})
     for one in ledgers.values():
         assert one.spent.epsilon == pytest.approx(0.5, rel=1e-3)
         one.close()
+
+
+def test_by_default_the_noise_that_nobody_can_take_away_suffices():
+    """By CKKS, a coordinator that lies can have a single vector opened, with the noise of its party alone."""
+
+    def noise(secure, **more):
+        return AnalysisPlan(analysis=Moments(("age",)), schema=SCHEMA, parties=3, secure=secure, epsilon=1.0, **more)
+
+    assert [noise(one).honest for one in ("none", "masks", "threshold", "ckks")] == [1, 2, 2, 1]
+    assert noise("ckks").noise == noise("none").noise == pytest.approx(math.sqrt(2) * noise("masks").noise, rel=1e-3)
+    assert noise("ckks", honest=3).honest == 3
 
 
 def test_private_regressions_approach_those_in_clear():

@@ -90,7 +90,9 @@ def test_untrained_endless_and_too_large_models_are_refused():
     with pytest.raises(ModelError, match="finite"):
         Circuit((np.full((2, 2), np.inf),), (np.zeros(2),))
     with pytest.raises(ModelError, match="too large for encryption"):
-        Server(Circuit((np.full((2, 2), 1e6),), (np.zeros(2),)))
+        Server(Circuit((np.full((2, 2), 1e6),), (np.zeros(2),), classes=("no", "yes")))
+    with pytest.raises(ModelError, match="too large for encryption"):
+        Server(Circuit((np.full((2, 2), 1e3),) * 2, (np.zeros(2),) * 2))
 
 
 def test_a_record_out_of_bounds_or_of_another_length_is_refused():

@@ -50,7 +50,7 @@ _FEW = 5  # clients that get processes of their own by default
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
 @click.option(
     "--secure",
-    type=Choice("none", "masks", "threshold", "ckks", of="federation.secure.connect:SECURE"),
+    type=Choice("none", "masks", "threshold", "ckks", of="federation.secure.connect:SECURE_TRAINING"),
     default="masks",
     show_default=True,
     help="How updates are added up: by masks, or encrypted; with none, the coordinator sees each.",

@@ -63,12 +63,14 @@ def reproduce(as_json: bool, name: str | None, quick: bool, output: str | None, 
 
 def _list(every: tuple[Experiment, ...], *, as_json: bool) -> None:
     if as_json:
-        told = ("name", "title", "source", "needs")
-        print_json({"experiments": [{one: getattr(each, one) for one in told} for each in every]})
+        shown = ("name", "title", "source", "needs", "extra")
+        print_json({"experiments": [{one: getattr(each, one) for one in shown} for each in every]})
         return
     for each in every:
         echo(style(f"{each.name}  {each.title}", bold=True))
         echo_wrapped(f"{_INDENT}{each.source}; {len(each.facts)} figures and statements", _INDENT)
+        if each.extra:
+            echo(f"{_INDENT}It needs the extra {each.extra}: pip install 'sfumato[{each.extra}]'")
         if each.needs:
             echo_wrapped(f"{_INDENT}A full run needs {each.needs}.", _INDENT)
 

@@ -160,7 +160,7 @@ def keys(name: str, output: str, as_json: bool) -> None:
     "--honest",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many parties' noise must suffice.  [default: all that must take part but one]",
+    help="How many parties' noise must suffice.  [default: all that must take part but one; 1 with none or ckks]",
 )
 @force_option
 @click.option("-o", "--output", metavar="FILE", required=True, help="The plan, a JSON file for all parties.")
@@ -252,6 +252,7 @@ _TAKES = {
     "iterations": ("logistic",),
     "ridge": ("linear", "logistic"),
 }
+_LARGE = 1e6
 _NEEDED = ("target", "size", "source")
 
 
@@ -442,10 +443,14 @@ def _print(values: dict[str, Any], indent: str = "") -> None:
             for row in value:
                 echo(indent + ", ".join(f"{key} {'hidden' if one is None else one}" for key, one in row.items()))
         elif isinstance(value, list):
-            shown = ", ".join("hidden" if one is None else f"{one:.6g}" for one in value[:12])
+            shown = ", ".join("hidden" if one is None else _number(one) for one in value[:12])
             echo(f"{indent}{name:<12} {shown}{f' and {len(value) - 12:,} more' if len(value) > 12 else ''}")
         else:
-            echo(f"{indent}{name:<12} {value:.6g}" if isinstance(value, float) else f"{indent}{name:<12} {value}")
+            echo(f"{indent}{name:<12} {_number(value) if isinstance(value, float) else value}")
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if abs(value) < _LARGE else f"{value:.2f}"
 
 
 @secure.command(cls=Command)

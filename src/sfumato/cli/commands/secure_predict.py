@@ -154,7 +154,7 @@ def answer(model: str, public: str, records_file: str, force: bool, output: str,
 @click.argument("question_file", metavar="QUESTION")
 @_SECRET
 def decrypt(answers_file: str, question_file: str, secret: str, as_json: bool) -> None:
-    """Decrypt ANSWERS, and print the class of each record with its scores.
+    """Decrypt ANSWERS, and print the class of each record with its scores; of a regression, the scores are the values.
 
     Do not show the scores to the server: their last digits depend on your key.
     """
@@ -165,14 +165,19 @@ def decrypt(answers_file: str, question_file: str, secret: str, as_json: bool) -
     found: list[dict[str, Any]] = []
     for one in _parts(answers_file, "answers"):
         scores = [float(score) for score in client.decrypt(one)]
-        best = (scores[0] > 0) if len(scores) == 1 else max(range(len(scores)), key=scores.__getitem__)
-        names = classes if classes is not None and len(classes) == max(len(scores), 2) else range(len(scores) + 1)
-        found.append({"class": names[int(best)], "scores": scores})
+        if classes is None:
+            found.append({"scores": scores})
+            continue
+        best = int(scores[0] > 0) if len(scores) == 1 else max(range(len(scores)), key=scores.__getitem__)
+        if best >= len(classes):
+            raise InputError("the answers have more scores than the question has classes")
+        found.append({"class": classes[best], "scores": scores})
     if as_json:
         print_json({"answers": found})
         return
     for row in found:
-        echo(f"{row['class']!s:<12} {', '.join(f'{one:.4g}' for one in row['scores'])}")
+        name = f"{row['class']!s:<12} " if "class" in row else ""
+        echo(f"{name}{', '.join(f'{one:.6g}' for one in row['scores'])}")
 
 
 def _circuit(model: str) -> Any:

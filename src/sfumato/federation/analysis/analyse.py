@@ -58,6 +58,8 @@ class AnalysisHolder:
         if len(self._columns.numbers) > plan.rows:
             raise InputError(f"party '{name}' has more than the {plan.rows:,} rows that the plan allows")
         plan.analysis.check(self._columns)
+        if plan.event is not None and ledger is not None:
+            ledger.check(plan.event)
         self._sent = 0
         self._state: NDArray[np.float64] | None = None
 

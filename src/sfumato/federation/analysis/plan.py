@@ -46,7 +46,8 @@ class AnalysisPlan:
     epsilon, delta : with an epsilon every holder adds its share of the noise before anything leaves it, so the result
         is differentially private. Neighbours differ in one row of one holder.
     honest : how many of the shares of noise must suffice. The default is one less than ``threshold``, so that no
-        holder can remove its own share and see more; 1 if sums are in clear.
+        holder can remove its own share and see more; 1 if sums are in clear, and by CKKS, where a coordinator that lies
+        can have a single vector opened.
 
     Examples
     --------
@@ -77,7 +78,7 @@ class AnalysisPlan:
         assert self.threshold is not None
         if self.threshold > self.parties:
             raise OptionError(f"the threshold is {self.threshold}, but there are only {self.parties} holders")
-        default = 1 if self.secure == "none" else max(self.threshold - 1, 1)
+        default = 1 if self.secure in ("none", "ckks") else max(self.threshold - 1, 1)
         _set(self, "honest", whole("the number of honest holders", default if self.honest is None else self.honest))
         assert self.honest is not None
         if self.honest > (1 if self.secure == "none" else self.threshold):

@@ -12,6 +12,7 @@ steps, on vectors that repeat: about 2 sqrt(outputs) + log2(inputs / outputs) ro
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,7 @@ __all__ = ["Client", "Question", "Server"]
 Floats = NDArray[np.float64]
 
 _MOST_FACTOR = 2**10  # larger, and the error of a score would be felt
+_MOST_LINEAR = 2**30  # of a linear regression, whose scores are amounts: the error is small beside their range
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Question:
         periods = [_power(one) for one in circuit.widths]
         parameters = CkksParameters.for_depth(circuit.depth, max(periods))
         factor = 2.0 ** max(0, math.ceil(math.log2(circuit.largest / parameters.range)))
-        if factor > _MOST_FACTOR:
+        if factor > _most_factor(circuit.widths, circuit.classes):
             raise ModelError(
                 f"an output of the model can be as large as {circuit.largest:.3g}, too large for encryption",
                 hint="train with weight decay, or scale the inputs to a smaller range",
@@ -101,7 +103,7 @@ class Question:
             records = None if plain.get("records") is None else Records.from_dict(plain["records"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError("the description of the model is damaged") from error
-        if len(widths) < 2 or min(widths) < 1 or not (0 < bound < math.inf and 1 <= factor <= _MOST_FACTOR):
+        if len(widths) < 2 or min(widths) < 1 or not (0 < bound < math.inf and 1 <= factor <= _most_factor(widths)):
             raise ProtocolError("the description of the model is damaged")
         return cls(widths, bound, factor, given, records)
 
@@ -281,6 +283,10 @@ class Server:
             evaluator.add_inplace(total, one)
             step *= 2
         return total
+
+
+def _most_factor(widths: Sequence[int], classes: Sequence[Any] | None = None) -> int:
+    return _MOST_LINEAR if len(widths) == 2 and classes is None else _MOST_FACTOR
 
 
 def _added(evaluator: Any, total: Any, one: Any) -> Any:

@@ -27,7 +27,7 @@ from sfumato.errors import OptionError, ProtocolError
 from sfumato.federation.channel import Channel, Handler
 from sfumato.federation.secure.forms import form_of, from_bytes
 from sfumato.federation.secure.lanes import LANE, check_size, from_lanes, to_lanes
-from sfumato.federation.secure.masks import Roster
+from sfumato.federation.secure.masks import Roster, signed_parts
 from sfumato.federation.secure.seal import CkksParameters, seal, to_bytes
 from sfumato.federation.secure.sum import Contribute, Rounds, SecureSum, Summed, contributed, too_few
 from sfumato.federation.wire import Message
@@ -218,11 +218,7 @@ def _read(
     roster: Roster, round_: int, kind: bytes, name: str, message: Any, key: Mapping[str, Any] | None = None
 ) -> list[bytes]:
     """Return the parts of a signed message."""
-    parts, size, signature = (dict(message).get(one) for one in ("parts", "size", "signature"))
-    good = isinstance(parts, list) and bool(parts) and all(isinstance(one, bytes) for one in parts)
-    if not good or type(size) is not int or not 0 <= size < 2**40 or not isinstance(signature, bytes):
-        raise ProtocolError(f"a message of party '{name[:60]}' is damaged")
-    assert isinstance(parts, list)
+    parts, size, signature = signed_parts(name, message)
     mark = b"" if key is None else _mark(key)
     roster.check(name, signature, _context(roster, round_, kind, name, parts, size, mark))
     return parts

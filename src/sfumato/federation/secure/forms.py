@@ -11,7 +11,6 @@ beyond the length of our own, so it cannot grow in memory; coefficients beyond t
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import ProtocolError, require_extra
-from sfumato.federation.secure.seal import CkksParameters, seal, to_bytes
+from sfumato.federation.secure.seal import CkksParameters, in_memory, seal, to_bytes
 
 __all__ = ["Form", "form_of", "from_bytes", "galois_form"]
 
@@ -140,11 +139,10 @@ def galois_form(parameters: CkksParameters, steps: tuple[int, ...]) -> Form:
 def from_bytes(form: Form, parameters: CkksParameters, data: Any) -> Any:
     """Read a key or ciphertext; a `ProtocolError` if it is damaged, too long, or of other parameters."""
     plain, thing = form.checked(data), getattr(seal(), form.kind)()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "seal")
-        path.write_bytes(plain)
+    with in_memory() as path:
+        Path(path).write_bytes(plain)
         try:
-            thing.load(parameters.context, str(path))
+            thing.load(parameters.context, path)
         except (RuntimeError, ValueError, MemoryError, OverflowError, IndexError) as error:
             raise ProtocolError(f"the {form.kind} is damaged, or of other parameters") from error
     return thing

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from sfumato.errors import OptionError, ProtocolError
 from sfumato.federation.secure.shamir import SHARE_BYTES, combine, share
 
-__all__ = ["MaskingParty", "MaskingServer", "Roster", "default_threshold"]
+__all__ = ["MaskingParty", "MaskingServer", "Roster", "default_threshold", "signed_parts"]
 
 Message = dict[str, Any]
 """Whole numbers, bytes and texts, by name, or a list of texts."""
@@ -140,6 +140,16 @@ class Roster:
                 f"only {count} of {len(self.keys)} parties {what}, but {self.threshold} are needed",
                 hint="nothing was opened: begin a new round when enough parties are there",
             )
+
+
+def signed_parts(name: str, message: Any) -> tuple[list[bytes], int, bytes]:
+    """Return the parts, the size and the signature of a message of a party, which may be anything; unchecked as yet."""
+    parts, size, signature = (dict(message).get(one) for one in ("parts", "size", "signature"))
+    good = isinstance(parts, list) and bool(parts) and all(isinstance(one, bytes) for one in parts)
+    if not good or type(size) is not int or not 0 <= size < 2**40 or not isinstance(signature, bytes):
+        raise ProtocolError(f"a message of party '{name[:60]}' is damaged")
+    assert isinstance(parts, list)
+    return parts, size, signature
 
 
 @dataclass

@@ -19,12 +19,16 @@ from pathlib import Path
 from sfumato.errors import MissingExtra, ProtocolError
 from sfumato.federation.secure.process import Process
 
-__all__ = ["OpenFhe", "openfhe"]
+__all__ = ["VERSION", "OpenFhe", "openfhe"]
+
+VERSION = "1.6.1.0.22.4"
+"""The version whose keys and ciphertexts are of the form that is known here."""
 
 VARIABLE = "SFUMATO_OPENFHE_PYTHON"
 _WORKER = Path(__file__).with_name("openfhe_worker.py")
 _INSTALL = (
-    f"python3.10 -m venv ~/openfhe && ~/openfhe/bin/pip install openfhe && export {VARIABLE}=~/openfhe/bin/python"
+    f"python3.10 -m venv ~/openfhe && ~/openfhe/bin/pip install openfhe=={VERSION} && "
+    f"export {VARIABLE}=~/openfhe/bin/python"
 )
 
 

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from sfumato.errors import ProtocolError
+from sfumato.federation.secure.openfhe import VERSION
 
 __all__ = ["RING", "Layout"]
 
@@ -57,7 +58,7 @@ class Layout:
         each = len(primes) // polynomials
         if not primes or primes != primes[:each] * polynomials or any((b >= p).any() for b, p in made.read(own)):
             raise ProtocolError(
-                "this version of OpenFHE writes keys in another form", hint="pip install openfhe==1.6.1"
+                "this version of OpenFHE writes keys in another form", hint=f"pip install openfhe=={VERSION}"
             )
         return made
 

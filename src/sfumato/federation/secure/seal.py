@@ -6,7 +6,10 @@ uses up one prime of the modulus, so the depth of a computation determines the s
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any
 
 from sfumato.errors import OptionError, require_extra
 
-__all__ = ["CkksParameters", "seal", "to_bytes"]
+__all__ = ["CkksParameters", "in_memory", "seal", "to_bytes"]
 
 _SECURE = {8192: 218, 16384: 438}  # bits of modulus by degree: homomorphicencryption.org 2018, 128 bits
 _HEADROOM = 10  # bits of a result before its point
@@ -97,8 +100,21 @@ class CkksParameters:
 
 
 def to_bytes(thing: Any) -> bytes:
-    """Return a key or ciphertext of SEAL as bytes. SEAL writes files only: this one is in a folder of mode 0700."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "seal")
-        thing.save(str(path))
-        return path.read_bytes()
+    """Return a key or ciphertext of SEAL as bytes."""
+    with in_memory() as path:
+        thing.save(path)
+        return Path(path).read_bytes()
+
+
+@contextlib.contextmanager
+def in_memory() -> Iterator[str]:
+    """Yield a path for SEAL, which reads and writes files only: in memory, else in a folder of mode 0700."""
+    if hasattr(os, "memfd_create"):
+        number = os.memfd_create("seal")
+        try:
+            yield f"/proc/self/fd/{number}"
+        finally:
+            os.close(number)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield str(Path(folder, "seal"))

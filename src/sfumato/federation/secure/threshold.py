@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import OptionError, ProtocolError
 from sfumato.federation.secure.lanes import LANE, check_size, from_lanes, to_lanes
-from sfumato.federation.secure.masks import Roster
+from sfumato.federation.secure.masks import Roster, signed_parts
 from sfumato.federation.secure.openfhe import openfhe
 from sfumato.federation.secure.polynomials import RING, Layout
 
@@ -233,11 +233,7 @@ class _Bound:
 
     def checked(self, name: str, kind: bytes, message: Any) -> list[bytes]:
         """Return the parts of a signed message."""
-        parts, size, signature = (dict(message).get(one) for one in ("parts", "size", "signature"))
-        good = isinstance(parts, list) and bool(parts) and all(isinstance(one, bytes) for one in parts)
-        if not good or type(size) is not int or not 0 <= size < 2**40 or not isinstance(signature, bytes):
-            raise ProtocolError(f"a message of party '{name[:60]}' is damaged")
-        assert isinstance(parts, list)
+        parts, size, signature = signed_parts(name, message)
         self.roster.check(name, signature, self.context(kind, name, parts, size))
         return parts
 

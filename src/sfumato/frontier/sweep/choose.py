@@ -42,11 +42,16 @@ class Limits:
         The limits hold together, and for all of the points ``among`` which one is chosen, with 95 % confidence: the
         chance of an error is shared (Bonferroni).
         """
-        asked = (
-            ("re_identification", self.max_risk, 1, "the re-identification risk"),
-            ("membership_advantage", self.max_advantage, 1, "the membership advantage"),
-            ("accuracy", self.min_accuracy, -1, "the accuracy"),
-        )
+        return [words for words, _ in self._excesses(point, among)]
+
+    def distance(self, point: Point, among: int = 1) -> tuple[int, float]:
+        """Return how many limits a point may break, and by how much in all: the smaller, the closer."""
+        excesses = [excess for _, excess in self._excesses(point, among)]
+        return len(excesses), sum(excesses)
+
+    def _excesses(self, point: Point, among: int) -> list[tuple[str, float]]:
+        """Return the limits that a point may break, in words, and how far it may be beyond each."""
+        asked = self._asked()
         tail = (1 - CONFIDENCE) / max(among * sum(limit is not None for _, limit, *_ in asked), 1)
         broken = []
         for name, limit, sign, words in asked:
@@ -54,14 +59,28 @@ class Limits:
                 continue
             figure = point.figure(name)
             if figure is None:
-                broken.append(f"{words} was not measured")
+                broken.append((f"{words} was not measured", 1.0))
                 continue
             end = figure.mean + sign * figure.reach(fresh=len(figure.values), tail=tail)
+            end = min(max(end, 0.0), 1.0)
             if name == "re_identification" and (k := point.candidate.number("k")):
                 end = min(end, 1 / k)  # it is guaranteed
-            if sign * (end - limit) > 1e-12:
-                broken.append(f"{words} may be {end:.3f}, and the limit is {limit:g}")
+            if (excess := sign * (end - limit)) > 1e-12:
+                broken.append((f"{words} may be {end:.3f}, and the limit is {limit:g}", excess))
         return broken
+
+    def kept_on_average_by(self, point: Point) -> bool:
+        """Return whether the measured means keep all limits, whatever fresh seeds may give."""
+        asked = [(point.figure(name), limit, sign) for name, limit, sign, _ in self._asked() if limit is not None]
+        return all(one is not None and sign * (one.mean - limit) <= 0 for one, limit, sign in asked)
+
+    def _asked(self) -> tuple[tuple[str, float | None, int, str], ...]:
+        """Return the figure of each limit, the limit, the sign of what is worse, and the figure in words."""
+        return (
+            ("re_identification", self.max_risk, 1, "the re-identification risk"),
+            ("membership_advantage", self.max_advantage, 1, "the membership advantage"),
+            ("accuracy", self.min_accuracy, -1, "the accuracy"),
+        )
 
     def risks_only(self) -> Limits:
         """Return the limits of risks alone."""
@@ -134,10 +153,11 @@ def recommend(points: Sequence[Point], data: Mapping[str, Any], limits: Limits) 
 def _reason(best: Point, points: Sequence[Point], limits: Limits, able: int, among: int, guess: float | None) -> str:
     accuracy = best.utility["accuracy"]
     least = accuracy.mean - accuracy.reach(tail=(1 - CONFIDENCE) / among)
+    measured = f"{among}" if len(points) == among else f"{len(points)} measured (of {among})"
     kept = (
-        f"{able} of {among} protections keep {limits}"
+        f"{able} of {measured} protections keep {limits}"
         if able > 1
-        else f"Of {among} protections, it alone keeps {limits}"
+        else f"Of {measured} protections, it alone keeps {limits}"
     )
     said = [
         f"{kept}, also if they are measured again (with {CONFIDENCE:.0%} confidence for all of them together).",
@@ -164,8 +184,8 @@ def _unchanged(points: Sequence[Point], able: Sequence[Point], data: Mapping[str
         return ""
     return (
         f" No anonymous table keeps them: only its quasi-identifiers ({', '.join(data.get('qi', ()))}) are changed, "
-        f"and {columns} other columns are released as they are, by which a model can know its people again. Name all "
-        "that others may know as quasi-identifiers."
+        f"and {columns} other {'columns are' if columns > 1 else 'column is'} released unchanged, by which a model can "
+        "know its people again. Name all that others may know as quasi-identifiers."
     )
 
 
@@ -191,9 +211,17 @@ def _nearest(points: Sequence[Point], limits: Limits, among: int) -> str:
     """Say why no protection keeps the limits."""
     if not points:
         return "No protection could be measured."
-    closest = min(points, key=lambda point: len(limits.broken_by(point, among)))
+    near = [point for point in points if limits.kept_on_average_by(point)]
+    closest = min(near or points, key=lambda point: limits.distance(point, among))
     broken = "; ".join(limits.broken_by(closest, among)) or "its accuracy was not measured"
-    return f"No protection keeps the limits. Closest is {closest.name}: {broken}."
+    names = [point.name for point in near]
+    then = (
+        f"Measured with these seeds alone, {', '.join(names[:3])}{' and others' if names[3:] else ''} "
+        f"{'keep' if names[1:] else 'keeps'} them: more seeds (--seeds) or rows make it surer."
+        if near
+        else "Compare stronger protections (--protect), or accept a weaker limit."
+    )
+    return f"No protection keeps the limits. Closest is {closest.name}: {broken}. {then}"
 
 
 def release_command(candidate: Candidate, data: Mapping[str, Any], out: str | None = None) -> str:

@@ -207,6 +207,7 @@ def _task(
         raise ColumnError(f"there is no column '{predicted}'", hint=did_you_mean(predicted, table.schema.names))
     given: dict[str, Any] = {role: list(names) for role, names in roles.items()}
     table = Table.of(table, target=predicted, **given)
+    table.schema.refuse_person("exploring")
     people = None if rows_are_units else people_of(table, keys_of(table))
     if people is not None and people.repeat:
         raise InputError(
@@ -280,31 +281,55 @@ def _is_analysis(utility: str) -> bool:
 
 
 def _search(runner: Runner, candidates: Sequence[Candidate], seeds: Sequence[int], limits: Limits) -> None:
-    """Find the weakest parameter of each protection that keeps the limits of risks."""
+    """Find the weakest parameter of each protection that keeps the limits of risks.
 
-    def keeps(candidate: Candidate, family: Sequence[Candidate]) -> bool:
-        runner.run((candidate, seed) for seed in seeds)
-        points, _ = _gather(runner, family, seeds)  # those measured before tell how much seeds spread
-        found = [point for point in points if point.candidate == candidate]
-        return bool(found) and not limits.risks_only().broken_by(found[0], among)
-
-    among = len(candidates) * (
-        2 if limits.min_accuracy is not None else 1
-    )  # the choice is among all, and of all limits
+    First by the measured means, which takes few seeds to tell; then, from there on, the weakest that keeps the limits
+    surely: by then, several points tell how much seeds spread.
+    """
+    among = len(candidates) * (2 if limits.min_accuracy is not None else 1)  # the choice is among all, of all limits
+    risks = limits.risks_only()
     families: dict[tuple[Any, ...], list[Candidate]] = defaultdict(list)
     for one in candidates:
         others = tuple(part for part in one.parameters if part[0] not in ("k", "epsilon"))
         families[one.name, others].append(one)
     for family in families.values():
         ordered = sorted(family, key=lambda one: one.strength)  # the weakest first
-        low, high = 0, len(ordered) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if keeps(ordered[middle], ordered):
-                high = middle
-            else:
-                low = middle + 1
-        keeps(ordered[low], ordered)
+
+        def measured(place: int, ordered: Sequence[Candidate] = ordered) -> Point | None:
+            runner.run((ordered[place], seed) for seed in seeds)
+            points, _ = _gather(runner, ordered, seeds)
+            return next((point for point in points if point.candidate == ordered[place]), None)
+
+        def keeps(place: int, find: Callable[[int], Point | None] = measured) -> bool:
+            point = find(place)
+            return point is None or risks.kept_on_average_by(point)  # what cannot be made is too strong
+
+        def keeps_surely(place: int, find: Callable[[int], Point | None] = measured) -> bool:
+            point = find(place)
+            return point is None or not risks.broken_by(point, among)
+
+        weakest(keeps_surely, weakest(keeps, 0, len(ordered)), len(ordered))
+
+
+def weakest(keeps: Callable[[int], bool], first: int, end: int) -> int:
+    """Return the first place from which on a condition holds, by bisection; the end if it never does.
+
+    Examples
+    --------
+    >>> asked = []
+    >>> def keeps(place):
+    ...     asked.append(place)
+    ...     return place >= 6
+    >>> weakest(keeps, 0, 10), len(asked)
+    (6, 4)
+    """
+    while first < end:
+        middle = (first + end) // 2
+        if keeps(middle):
+            end = middle
+        else:
+            first = middle + 1
+    return first
 
 
 def _gather(

@@ -2,7 +2,9 @@
 
     radius and number of images        noisy histogram of norms
     tones                              noisy histogram of pixel values per class
-    basis                              noisy second moment of low frequencies
+    middle                             noisy mean of low frequencies
+    radius around the middle           noisy sum of distances from it
+    basis                              noisy second moment of low frequencies around the middle
     Gaussian of each class             noisy moments in the basis
     centres within each class          rounds of noisy k-means
 
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.mixtures import Mixture, find_gaussians, find_mixtures
-from sfumato.learners.images.spectrum import find_basis, find_radius, in_basis, points_of
+from sfumato.learners.images.spectrum import find_basis, find_middle, find_radius, find_spread, in_basis, points_of
 from sfumato.learners.images.tones import ToneCurve, find_tones
 
 __all__ = ["ImageMixtures", "generator_shares", "learn_generator"]
@@ -33,7 +35,7 @@ Ints = NDArray[np.int64]
 _ROUNDS = 3
 _TONED = 500  # images of a class that its tones are matched on
 _PER_CENTRE = 0.55  # centres of a class grow with the square root of the class's signal
-_WORTH = {"norms": 0.5, "tones": 1, "basis": 8, "moments": 13, "centres": 12}
+_WORTH = {"norms": 0.5, "tones": 1, "middle": 1.5, "spread": 0.5, "basis": 8, "moments": 13, "centres": 12}
 
 
 def generator_shares(worth: float) -> Mapping[str, Share]:
@@ -43,7 +45,7 @@ def generator_shares(worth: float) -> Mapping[str, Share]:
     --------
     >>> shares = generator_shares(0.25)
     >>> list(shares), round(sum(one.worth for one in shares.values()), 9)
-    (['norms', 'tones', 'basis', 'moments', 'centres'], 0.25)
+    (['norms', 'tones', 'middle', 'spread', 'basis', 'moments', 'centres'], 0.25)
     """
     whole = sum(_WORTH.values())
     return {name: Share(_ROUNDS if name == "centres" else 1, worth * one / whole) for name, one in _WORTH.items()}
@@ -56,7 +58,8 @@ class ImageMixtures:
     Attributes
     ----------
     low : the frequencies that are kept
-    radius : the largest norm of an image's frequencies
+    middle : the noisy mean of all images' frequencies
+    radius : the largest distance of an image's frequencies from the middle
     count : the noisy number of images
     tones : the shares of pixel values, a row per class
     basis : the directions in the space of frequencies, a row each
@@ -64,6 +67,7 @@ class ImageMixtures:
     """
 
     low: Frequencies
+    middle: Floats
     radius: float
     count: float
     tones: Floats
@@ -76,11 +80,16 @@ class ImageMixtures:
         return self.low.inverse(self.basis * self.radius).reshape(len(self.basis), -1).astype(np.float32)
 
     @cached_property
+    def _background(self) -> NDArray[np.float32]:
+        """The middle as an image, in one row."""
+        return self.low.inverse(self.middle[None]).reshape(-1).astype(np.float32)
+
+    @cached_property
     def _curves(self) -> list[ToneCurve]:
         """What gives the images of each class their tones."""
         rng = np.random.default_rng(0)
         return [
-            ToneCurve.of(mixture.draw(_TONED, rng) @ self._pictures, tones)
+            ToneCurve.of(mixture.draw(_TONED, rng) @ self._pictures + self._background, tones)
             for mixture, tones in zip(self.mixtures, self.tones, strict=True)
         ]
 
@@ -96,7 +105,8 @@ class ImageMixtures:
         for one, mixture in enumerate(self.mixtures):
             own = np.flatnonzero(labels == one)
             if len(own):
-                images[own] = self._curves[one](mixture.draw(len(own), rng).astype(np.float32) @ self._pictures)
+                drawn = mixture.draw(len(own), rng).astype(np.float32) @ self._pictures
+                images[own] = self._curves[one](drawn + self._background)
         return images.reshape(len(labels), self.low.height, self.low.width, self.low.channels)
 
 
@@ -135,16 +145,19 @@ def learn_generator(
     """
     low = Frequencies(*images.shape[1:])
     rows = low.transform(images)
-    radius = find_radius(rows, low.largest, sums)
+    whole = find_radius(rows, low.largest, sums)
     tones = find_tones(images, labels, classes, sums)
-    points = points_of(rows, radius.radius)
-    basis, prior = find_basis(points, low.prior(), radius.count, directions, sums)
+    # Most images have much in common, such as their brightness. It is learned once; all else needs less noise then.
+    middle = find_middle(points_of(rows, whole.radius), whole.count, sums) * whole.radius
+    radius = find_spread(rows - middle, whole, sums)
+    points = points_of(rows - middle, radius)
+    basis, prior = find_basis(points, low.prior(), whole.count, directions, sums)
     inside = in_basis(points, basis)
     gaussians = find_gaussians(inside, labels, classes, prior, sums)
-    signal = radius.count / classes / max(sums.multiplier, 0.1)
+    signal = whole.count / classes / max(sums.multiplier, 0.1)
     centres = max(1, round(_PER_CENTRE * math.sqrt(0.7 * signal)))
     mixtures = find_mixtures(inside, labels, gaussians, centres, _ROUNDS, sums, rng)
-    return ImageMixtures(low, radius.radius, radius.count, tones, basis, tuple(mixtures))
+    return ImageMixtures(low, middle, radius, whole.count, tones, basis, tuple(mixtures))
 
 
 def _rounded(shares: Floats, total: int) -> Ints:

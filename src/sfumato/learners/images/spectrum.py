@@ -1,9 +1,9 @@
-"""Images as points of a low-dimensional ball: low frequencies, a noisy radius, a noisy principal basis.
+"""Images as points of a low-dimensional ball: low frequencies, a noisy middle and radius, a noisy principal basis.
 
-The low frequencies of an image (discrete cosine transform) are clipped to a noisy radius and divided by it, so every
-image is a point of the unit ball. The noisy second moment of all points has random-matrix noise: an eigenvalue e is
-shrunk to sqrt(e^2 - noise^2), where noise is the largest eigenvalue that noise alone would have, and what the noise
-hides is believed to follow a public 1/f spectrum.
+The low frequencies of an image (discrete cosine transform), less a noisy mean, are clipped to a noisy radius and
+divided by it, so every image is a point of the unit ball. The noisy second moment of all points has random-matrix
+noise: an eigenvalue e is shrunk to sqrt(e^2 - noise^2), where noise is the largest eigenvalue that noise alone would
+have, and what the noise hides is believed to follow a public 1/f spectrum.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid, within
 
-__all__ = ["Radius", "find_basis", "find_radius", "in_basis", "points_of", "shrink"]
+__all__ = ["Radius", "find_basis", "find_middle", "find_radius", "find_spread", "in_basis", "points_of", "shrink"]
 
 Floats = NDArray[np.float64]
 
 _BINS = 64  # of norms
 _QUANTILE = 0.9
+_WIDER = 1.3  # the radius over the mean distance from the middle; it holds most images
 _LEAST = 1e-6  # what the prior gets if noise hides everything
 
 
@@ -44,6 +45,35 @@ def find_radius(rows: Floats, largest: float, sums: NoisySums) -> Radius:
     up = np.cumsum(np.maximum(noisy, 0.0))
     at = int(np.searchsorted(up, _QUANTILE * up[-1]))
     return Radius((at + 1) * largest / _BINS, max(float(noisy.sum()), 1.0))
+
+
+def find_middle(points: Floats, count: float, sums: NoisySums) -> Floats:
+    """Return the noisy mean of points of the unit ball; a coordinate that noise may explain is shrunk towards 0.
+
+    Examples
+    --------
+    >>> from sfumato.budget.noise import Source
+    >>> from sfumato.learners.estimators.noisy_sums import Share
+    >>> points = on_grid(np.tile([0.5, 0.0], (1000, 1)))
+    >>> sums = NoisySums({"middle": Share(1, 1.0)}, 20.0, Source(insecure_seed=1))
+    >>> [round(float(one), 1) for one in find_middle(points, 1000, sums)]
+    [0.5, 0.0]
+    """
+    mean = sums("middle", points.sum(axis=0), norm=1.0) / count
+    error = (sums.deviation_of("middle", 1.0) / count) ** 2
+    squares = np.square(mean)
+    shrunk = mean * np.maximum(squares - error, 0.0) / np.maximum(squares, 1e-300)
+    return np.asarray(shrunk / max(float(np.linalg.norm(shrunk)), 1.0))
+
+
+def find_spread(rows: Floats, whole: Radius, sums: NoisySums) -> float:
+    """Return the radius that holds most rows around the middle, from one noisy sum of their distances from it.
+
+    Distances longer than the radius around zero count as this radius.
+    """
+    distances = on_grid(np.minimum(np.sqrt(np.square(rows).sum(axis=1)) / whole.radius, 1.0))
+    mean = float(sums("spread", distances.sum()[None], norm=1.0)[0]) / whole.count
+    return whole.radius * min(max(_WIDER * mean, 1 / _BINS), 1.0)
 
 
 def _noisy_moment(name: str, points: Floats, sums: NoisySums) -> Floats:

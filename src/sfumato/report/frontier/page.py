@@ -18,7 +18,7 @@ from sfumato.report.charts.plot import bar_list
 from sfumato.report.page import fill
 from sfumato.report.summarise import percent
 
-__all__ = ["charts_of", "columns_of", "headline_of", "render_frontier"]
+__all__ = ["charts_of", "columns_of", "headline_of", "reason_of", "render_frontier"]
 
 COLUMNS = (
     ("accuracy", "Accuracy"),
@@ -38,6 +38,7 @@ _LABELS = {
     "unchanged": "not changed",
     "reading": "read with",
     "guess": "most frequent class",
+    "rows_are_units": "rows are protected, not people",
 }
 _CURVES = 6  # in the chart of ROC
 Chart = tuple[str, str, Markup]
@@ -59,7 +60,7 @@ def render_frontier(frontier: Frontier, *, title: str = "Which protection to tak
         title=title,
         headline=headline_of(frontier),
         good=None if chosen.point is None else True,
-        reason=chosen.reason if chosen.point is not None or not frontier.points else "",
+        reason=reason_of(frontier),
         command=chosen.command,
         cautions=_cautions(frontier),
         charts=charts_of(frontier),
@@ -76,8 +77,14 @@ def headline_of(frontier: Frontier) -> str:
     """Return the recommendation in one sentence."""
     chosen = frontier.recommended
     if chosen.point is None:
-        return chosen.reason
+        return f"{chosen.reason.partition('. ')[0].removesuffix('.')}."
     return f"Take {chosen.point.name}: publish {chosen.point.candidate.words}."
+
+
+def reason_of(frontier: Frontier) -> str:
+    """Return why, in some sentences after the headline."""
+    chosen = frontier.recommended
+    return chosen.reason if chosen.point is not None else chosen.reason.partition(". ")[2]
 
 
 def _cautions(frontier: Frontier) -> list[str]:
@@ -286,6 +293,8 @@ def _run(frontier: Frontier, number: int, point: Point) -> dict[str, Any]:
 
 
 def _words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes"
     if isinstance(value, float):
         return percent(value)
     if isinstance(value, dict):

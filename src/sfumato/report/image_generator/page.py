@@ -43,6 +43,8 @@ _FOR = {
 _PURPOSES = {
     "norms": "how bright images are, and about how many there are",
     "tones": "how often each shade occurs in a class",
+    "middle": "what all images have in common, such as their brightness",
+    "spread": "how far images are from the middle",
     "basis": "the directions in which images differ most",
     "moments": "the mean and the spread of each class",
     "centres": "the typical images of each class",

@@ -108,6 +108,7 @@ class DistillationModel(ImageModel):
             {"radius": own.radius, "count": own.count, "centres": len(own.mixtures[0].shares)},
             {
                 "tones": own.tones,
+                "middle": own.middle,
                 "basis": own.basis,
                 "sizes": np.array([one.size for one in own.mixtures]),
                 "shares": np.stack([one.shares for one in own.mixtures]),
@@ -135,6 +136,7 @@ class DistillationModel(ImageModel):
         covariances = stored.array("covariances", (classes, size, size), least=-2.0, most=2.0)
         generator = ImageMixtures(
             low,
+            stored.array("middle", (low.size,), least=-low.largest, most=low.largest),
             stored.number("radius", 0.0, 2 * low.largest),
             stored.number("count", 1.0, 1e12),
             stored.array("tones", (classes, TONES), least=0.0, most=1.0),

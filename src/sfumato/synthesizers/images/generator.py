@@ -60,7 +60,7 @@ def image_plan_of(
     --------
     >>> plan = image_plan_of(image_method_of("distillation"), Canvas(28, 28, 1, 10), 1.0, 1e-5)
     >>> [one.name for one in plan.purchases]
-    ['norms', 'tones', 'basis', 'moments', 'centres', 'gradients']
+    ['norms', 'tones', 'middle', 'spread', 'basis', 'moments', 'centres', 'gradients']
     """
     shares = method.shares(canvas)
     return Plan(epsilon, delta, shares, multiplier([], shares, epsilon, delta) if noise is None else noise)
