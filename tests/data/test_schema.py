@@ -56,7 +56,7 @@ def test_naming_a_role_replaces_the_columns_that_had_it() -> None:
     ("make", "message"),
     [
         (lambda: sf.Column(name=""), "a column name must be a text"),
-        (lambda: sf.Column(name="a", role="secret"), "the role of column 'a' must be one of identifier, quasi"),
+        (lambda: sf.Column(name="a", role="secret"), "the role of column 'a' must be one of identifier, person, quasi"),
         (lambda: sf.Column(name="a", kind="int"), "the kind of column 'a' must be one of auto, number"),
         (lambda: sf.Column(name="a", kind="category", bounds=(0, 1)), "only a number can have them, not a category"),
         (lambda: sf.Column(name="a", kind="number", bounds=(2, 1)), r"must be finite and in order, got \[2.0, 1.0\]"),

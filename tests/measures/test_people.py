@@ -125,8 +125,8 @@ def test_guarantees_ledgers_and_certificates_name_their_unit(tmp_path: Path) -> 
     assert promise.to_dict()["unit"] == "row"
     earlier = {name: value for name, value in promise.to_dict().items() if name != "unit"}
     assert sf.Guarantee.from_dict(earlier) == promise
-    with pytest.raises(sf.errors.OptionError, match="protects a row or a client, got 'person'"):
-        sf.Guarantee.from_dict(promise.to_dict() | {"unit": "person"})
+    with pytest.raises(sf.errors.OptionError, match="protects a row, a person or a client, got 'household'"):
+        sf.Guarantee.from_dict(promise.to_dict() | {"unit": "household"})
     ledger = sf.Ledger.grant(VISITS, epsilon=1.0, path=tmp_path / "visits.ledger")
     assert ledger.to_dict()["unit"] == "row"
     sf.save(sf.anonymize(VISITS.drop("patient_id"), "k=2", qi=["zip"], identifiers=["visit_id"]), tmp_path / "release")
@@ -134,6 +134,6 @@ def test_guarantees_ledgers_and_certificates_name_their_unit(tmp_path: Path) -> 
     file = tmp_path / "release" / "certificate.json"
     file.write_text(file.read_text().replace('  "unit": "row",\n', ""))
     assert sf.verify(tmp_path / "release").ok
-    file.write_text(file.read_text().replace('"format": 1,', '"format": 1, "unit": "person",'))
-    with pytest.raises(sf.errors.FileError, match="protects the unit 'person'"):
+    file.write_text(file.read_text().replace('"format": 1,', '"format": 1, "unit": "household",'))
+    with pytest.raises(sf.errors.FileError, match="protects the unit 'household'"):
         sf.verify(tmp_path / "release")

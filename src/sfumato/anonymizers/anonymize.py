@@ -10,6 +10,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+import polars as pl
+
 from sfumato import anonymizers
 from sfumato.anonymizers.base import Anonymizer, measure_release
 from sfumato.anonymizers.publish import Output, released_schema
@@ -18,11 +21,13 @@ from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.database import Database
 from sfumato.data.io.dialect import escape_file
 from sfumato.data.io.files import atomic_path, format_of
+from sfumato.data.io.folders import private_folder
 from sfumato.data.io.formulas import refuse_typed
+from sfumato.data.io.source import File
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
-from sfumato.data.sanitize import sanitize
-from sfumato.data.schema import Schema
+from sfumato.data.sanitize import permutation, sanitize
+from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.dispatch import EngineName, choose
 from sfumato.engines.engine import Counted, Progress
@@ -51,6 +56,7 @@ __all__ = [
     "refuse_new",
     "run_recipe",
     "tight_output",
+    "with_tokens",
 ]
 
 METHODS = {
@@ -98,7 +104,8 @@ class AnonymizedTable(ReleasedTable):
     @cached_property
     def before(self) -> Assessment:
         """The assessment of the original."""
-        return measure(self.source, engine=EngineName.AUTO if self.counted is None else self.counted)
+        known = self.counted is not None and self.source.schema.person is None
+        return measure(self.source, engine=self.counted if known else EngineName.AUTO)  # type: ignore[arg-type]
 
     @cached_property
     def aligned(self) -> Table:
@@ -167,6 +174,8 @@ def anonymize(
     qi: Sequence[str] = (),
     sensitive: Sequence[str] = (),
     identifiers: Sequence[str] = (),
+    person: str | None = None,
+    keep_person_token: bool = False,
     keep: Sequence[str] = (),
     rows_are_units: bool = False,
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
@@ -197,6 +206,12 @@ def anonymize(
         guided).
     qi, sensitive, identifiers : sequence of str
         The roles of the columns; by default those of the method or of the schema. Identifiers are dropped.
+    person : str, optional
+        The column that says which rows are of the same person: guarantees are then about people, and k=10 means ten
+        people in every class. It is dropped. A row without a person counts as a person of its own.
+    keep_person_token : bool
+        Whether to release that column with random numbers in the place of its values, so that anyone can count people.
+        This tells which rows are of the same person: no class hides someone whose rows together are known.
     keep : sequence of str
         Columns to release unchanged although they look like identifiers or free text, or reproduce a
         quasi-identifier or sensitive column. Such a column without a role is an error.
@@ -233,27 +248,34 @@ def anonymize(
     by_name = (k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure)
     asked = _asked(guarantees, {name: one for name, one in zip(_BY_NAME, by_name, strict=True) if one is not None})
     qi, sensitive = qi or method.qi, sensitive or method.sensitive
-    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers, keep=keep)
+    roles: dict[str, Any] = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "keep": keep}
+    table = Table.of(data, schema=schema, person=person, **roles)
     people = None
     if table.schema.quasi:
         table = accounted(table)
+    if table.schema.quasi and table.schema.person is None:
         people = people_of(table, keys_of(table))
+    if keep_person_token and table.schema.person is None:
+        raise OptionError("there is no person column to keep as a token", hint="name it with person / --person")
     parameters = method.get_params() | {"guarantees": asked, "qi": (), "sensitive": ()}
     if exact_ends:
         parameters["output"] = tight_output(method)
     anonymizer = type(method)(**parameters)
     refuse_repeated(people, anonymizer.asked, rows_are_units)
     _refuse_output(table, to, escape_formulas)
-    job = _Job(table, anonymizer, to, keep_order, escape_formulas, progress)
+    job = _Job(table, anonymizer, to, keep_order, keep_person_token, escape_formulas, progress)
     artifact, details = job.distributed() or job.run()
-    artifact = replace(artifact, assessment=replace(artifact.assessment, people=people))
+    if people is not None:
+        artifact = replace(artifact, assessment=replace(artifact.assessment, people=people))
     stored = plain_parameters(anonymizer)
     return Release(
         artifact=artifact,
         method=anonymizer.name,
         parameters=stored,
         guarantees=anonymizer.asked,
-        recipe=recipe_of(anonymizer, stored, declared_schema(table), keep_order=keep_order),
+        recipe=recipe_of(
+            anonymizer, stored, declared_schema(table), keep_order=keep_order, keep_person_token=keep_person_token
+        ),
         provenance=Provenance.of(table.origin, artifact.rows, order=artifact.order),
         seconds=time.perf_counter() - started,
         details=details,
@@ -280,12 +302,19 @@ class _Job:
     method: Anonymizer
     to: str | Path | None
     keep_order: bool
+    keep_person_token: bool
     escape_formulas: bool
     progress: Progress | None
 
+    @property
+    def person(self) -> str | None:
+        """The column that people are counted by."""
+        return self.table.schema.person
+
     def distributed(self) -> tuple[AnonymizedTable, dict[str, Any]] | None:
         """Anonymize in a distributed way, if the method can; otherwise return None."""
-        done = self.method.distributed(self.table, keep_order=self.keep_order) if self.to is None else None
+        here = self.to is not None or self.person is not None
+        done = None if here else self.method.distributed(self.table, keep_order=self.keep_order)
         if done is None:
             return None
         artifact = AnonymizedTable(
@@ -303,11 +332,15 @@ class _Job:
     def run(self) -> tuple[AnonymizedTable, dict[str, Any]]:
         """Reduce, decide, apply, and measure the released rows."""
         table, method, stays = self.table, self.method, self.stays
+        if self.keep_person_token:
+            table, stays = with_tokens(table), False
         streamed = can_stream(table, self.to) and not method.divides_tuples
         if table.is_lazy and not streamed and not stays:  # the released rows must be those that were measured
             table = Table(table.to_polars(), table.schema, layout=table.layout)
         method.fit(table, progress=self.stage(0.0, 0.4))
-        apply = partial(method.apply, table, without=table.schema.identifiers)
+        left_out = [one for one in table.schema.identifiers if one != self.person or not self.keep_person_token]
+        apply = partial(method.apply, table, without=left_out)
+        of_people = None if self.person is None else self.of_people(table)
         if stays:
             rows = apply(to=self.to, shuffle=not self.keep_order, progress=self.stage(0.4, 0.8)).source
             released, assessment = self.measured(table, rows)
@@ -329,7 +362,8 @@ class _Job:
         pairing = method.published().paired(method.problem_, method.columns)
         artifact = AnonymizedTable(
             table=released,
-            assessment=assessment,
+            assessment=assessment if of_people is None else of_people,
+            of_rows=None if of_people is None or self.keep_person_token else assessment,
             loss=loss_of(pairing),
             source=table,
             pairing=pairing,
@@ -349,13 +383,49 @@ class _Job:
 
     def measured(self, table: Table, rows: Any, **options: Any) -> tuple[Table, Assessment]:
         """Return the released rows with their schema, and their assessment."""
-        released = Table(rows, restrict_domains(released_schema(table.schema), table, rows), **options)
+        columns = released_schema(table.schema, tokens=self.keep_person_token)
+        released = Table(rows, restrict_domains(columns, table, rows), **options)
+        if self.person is not None and not self.keep_person_token:
+            return released, measure(released, progress=self.stage(0.8, 1.0))  # the guarantees are not about rows
         return released, measure_release(released, self.method.asked, self.stage(0.8, 1.0))
+
+    def of_people(self, table: Table) -> Assessment:
+        """Measure the recoded rows while they still have their person column."""
+        left_out = [one for one in table.schema.identifiers if one != self.person]
+        columns = table.schema.released(tokens=True)
+        with private_folder() as folder:
+            to = folder / "people.parquet" if isinstance(table.source, File) and table.is_lazy else None
+            rows = self.method.apply(table, without=left_out, to=to).source
+            return measure_release(Table(rows, restrict_domains(columns, table, rows)), self.method.asked)
 
     def stage(self, begin: float, end: float) -> Progress | None:
         """Return the progress callback of a stage, given the fractions of all work at its begin and end."""
         report = self.progress
         return report and (lambda share: report(begin + share * (end - begin)))
+
+
+def with_tokens(table: Table) -> Table:
+    """Replace the person column by the numbers from 1 on, in random order; each row without a person gets its own.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> visits = pl.DataFrame({"patient": ["ann", "bob", "ann", None], "age": [30, 41, 31, 50]})
+    >>> tokens = with_tokens(Table.of(visits, person="patient")).column("patient").to_list()
+    >>> tokens[0] == tokens[2], sorted(set(tokens))
+    (True, [1, 2, 3])
+    """
+    person = table.schema.person
+    assert person is not None
+    rows = table.to_polars()
+    place = rows[person].rank("dense").cast(pl.Int64).to_numpy(allow_copy=True).copy()
+    missing = rows[person].is_null().to_numpy()
+    known = int(rows[person].n_unique()) - bool(missing.any())
+    place[missing] = known + 1 + np.arange(missing.sum())
+    token = 1 + permutation(known + int(missing.sum()))
+    columns = (Column(name=person, role=Role.PERSON) if one.name == person else one for one in table.schema.columns)
+    made = rows.with_columns(pl.Series(person, token[place.astype(np.int64) - 1]))
+    return Table(made, Schema(columns, table.schema.constraints), layout=table.layout)
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
@@ -365,7 +435,8 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
     guarantees, method, keep_order = read_plan(recipe)
     table = Table.of(data, schema=recipe.schema)
     refuse_new(table, recipe.schema)
-    return anonymize(table, guarantees, method=method, keep_order=keep_order, **options)
+    tokens = bool(recipe.options.get("keep_person_token"))
+    return anonymize(table, guarantees, method=method, keep_order=keep_order, keep_person_token=tokens, **options)
 
 
 def read_plan(recipe: Recipe) -> tuple[list[Guarantee], Anonymizer, bool]:
@@ -397,13 +468,21 @@ def plain_parameters(method: Anonymizer) -> dict[str, Any]:
     return {name: _plain(one) for name, one in method.get_params().items() if name not in _NOT_OF_THE_METHOD}
 
 
-def recipe_of(method: Anonymizer, parameters: dict[str, Any], declared: Schema, *, keep_order: bool) -> Recipe:
+def recipe_of(
+    method: Anonymizer,
+    parameters: dict[str, Any],
+    declared: Schema,
+    *,
+    keep_order: bool,
+    keep_person_token: bool = False,
+) -> Recipe:
     """Return the recipe that makes a release again from the original table."""
     options = {
         "guarantees": [guarantee.to_dict() for guarantee in method.asked],
         "method": method.name,
         "parameters": parameters,
         "keep_order": keep_order or None,
+        "keep_person_token": keep_person_token or None,
     }
     return Recipe("anonymize", options, declared)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from sfumato._repr import named, parameters
 from sfumato.anonymizers.problem import Problem, with_hierarchies
-from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
+from sfumato.anonymizers.publish import Members, Output, Published, alike, publish, tell_apart
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.label_paths import MISSING
 from sfumato.data.released_values import MARK
@@ -44,6 +45,10 @@ __all__ = [
     "require_quasi",
 ]
 
+_SPREAD = 1.2
+"""From how many tuples of a person on smaller groups are tried too."""
+_EASES = (0.8, 0.6, 0.4)
+"""How much smaller than people's weight suggests, as shares of their tuples: most classes then have enough people."""
 _FIT_THEM = (
     "fit the rows that are released, with fit_transform; transform rows that are not released, such as the test rows "
     "of a model, with new_rows='route'"
@@ -133,15 +138,19 @@ class Anonymizer(Parameters, ABC):
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Decide which tuples of a table, a frame or a file are published together."""
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
-        quasi, sensitive = table.schema.quasi, table.schema.sensitive
+        quasi, sensitive, person = table.schema.quasi, table.schema.sensitive, table.schema.person
         require_quasi(table.schema)
-        tuples = reduce(table, [*quasi, *sensitive], progress=progress)
-        problem = Problem.of(tuples, quasi, sensitive, self.asked)
+        tuples = reduce(table, [*quasi, *([] if person is None else [person]), *sensitive], progress=progress)
+        problem = Problem.of(tuples, quasi, sensitive, self.asked, person)
         for domain in problem.domains:
             refuse_unreadable(domain)
         problem = self._prepared(problem)
-        self._learn(problem, table, y)
-        self.problem_, self.tuples_ = problem, tuples
+        if person is None:
+            self._learn(problem, table, y)
+        else:
+            self._learn_of_people(problem, table, y)
+        self.problem_, self.tuples_ = problem, tuples if person is None else tuples.only([*quasi, *sensitive])
+        self.person_ = person
         self.feature_names_in_ = np.asarray(table.schema.names, dtype=object)
         return self
 
@@ -186,6 +195,12 @@ class Anonymizer(Parameters, ABC):
                     hint="add it, or transform rows that are not released with new_rows='route'",
                 )
         kept = [column for column in attributes if column.name in released.schema.names]
+        if self.problem_.people is not None:
+            if self.person_ not in released.schema.names:
+                raise ColumnError(
+                    f"the rows lack the column '{self.person_}', so people cannot be counted", hint=hint or ""
+                )
+            kept.append(Column(name=self.person_, role=Role.PERSON))
         quasi = [Column(name=domain.name, role=Role.QUASI) for domain in self.problem_.domains]
         if released.rows:
             measure_release(Table(released.source, Schema([*quasi, *kept])), self.asked, hint=hint)
@@ -222,6 +237,42 @@ class Anonymizer(Parameters, ABC):
     def _learn(self, problem: Problem, table: Table, y: Any) -> None:
         """Decide which tuples are published together; a method that needs the rows overrides this."""
         self._decide(problem)
+
+    def _learn_of_people(self, problem: Problem, table: Table, y: Any) -> None:
+        """Decide for people: as for rows of their weight, and then for the people of the classes found."""
+        self._refuse_divided()
+        problem.require_reachable()
+        self.problem_ = problem
+        for ease in _EASES:  # the smallest classes first, which may be too small
+            with suppress(InputError):
+                self._learn(problem.weighted(max(1.0, ease * problem.spread)), table, y)
+                self._settle(problem)
+                return
+        self._learn(problem.weighted(), table, y)
+        self._settle(problem)
+
+    def _refuse_divided(self) -> None:
+        if self.divides_tuples:
+            raise OptionError(
+                f"{type(self).__name__} would publish equal rows differently, and people are counted by equal rows",
+                hint="use strict Mondrian, or guide by the quasi-identifiers alone",
+            )
+
+    def _settle(self, problem: Problem) -> None:
+        """Check that the classes found for the weights of people keep the guarantees for people."""
+        published = self._publish(problem.tuples)
+        marked = np.ones(len(problem), dtype=bool)
+        for series in published:
+            marked &= (series == MARK).fill_null(False).to_numpy() if series.dtype == pl.String else False
+        kept = np.flatnonzero(~marked) if not marked.all() else np.arange(len(problem))
+        number = alike([series.gather(kept) for series in published])
+        groups = np.unique(number, return_inverse=True)[1]
+        for check in problem.only(kept).check(groups):
+            if not check.held:
+                raise InputError(
+                    f"{self.name} found no classes that keep {check.guarantee} for people: {check.measured.value:.6g}",
+                    hint="ask for less, or use another method, such as mondrian",
+                )
 
     @abstractmethod
     def _decide(self, problem: Problem) -> None:
@@ -304,6 +355,36 @@ class Partitioner(Anonymizer):
         self.published_, self.exact_ = publish(problem, self.members_, output), 0
         if output is Output.INTERVAL and not self.divides_tuples:
             self.published_, self.exact_ = tell_apart(problem, self.members_, self.published_)
+
+    def _learn_of_people(self, problem: Problem, table: Table, y: Any) -> None:
+        """Decide for people, also with smaller groups that are then merged; the finer of both partitions is kept."""
+        self._refuse_divided()
+        problem.require_reachable()
+        self._learn(problem.weighted(), table, y)
+        self._settle(problem)
+        if problem.spread < _SPREAD:
+            return
+        first = dict(vars(self))
+        self._learn(problem.weighted(_EASES[0] * problem.spread), table, y)
+        self._settle(problem)
+        if len(self.published_[0]) <= len(first["published_"][0]):
+            vars(self).update(first)
+
+    def _settle(self, problem: Problem) -> None:
+        """Merge groups that do not keep a guarantee for people, and publish the groups with all of their rows."""
+        from sfumato.anonymizers.microaggregation.microaggregate import keeping
+
+        output = one_of(Output, self.output, "output")
+        groups = self.members_.of_tuple
+        while True:
+            groups = keeping(problem, groups)
+            self.members_ = Members.of(problem, groups)
+            self.published_ = publish(problem, self.members_, output)
+            number = alike(self.published_)
+            if int(number.max()) + 1 == len(number) or problem.only_counts_members:
+                break
+            groups = number[groups]  # they are one class to whoever reads the release
+        problem.require_kept(problem.merge(groups))
 
     def details(self) -> dict[str, Any]:
         """Return the number of groups with exact ends, if any: rounded ends would have merged them."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,15 +17,18 @@ from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.hierarchy import Hierarchy
 from sfumato.data.released_values import are_whole
 from sfumato.data.schema import Kind
-from sfumato.engines.tuples import Tuples, group
+from sfumato.engines.tuples import Tuples, group, group_keys
 from sfumato.errors import InputError
 from sfumato.measures.classes import ClassCounts, Floats, Ints, class_counts
 from sfumato.measures.guarantee import Check, ClassGuarantee
 from sfumato.measures.loss.universe import as_floats, universe
-from sfumato.measures.models import LDiversity, RecursiveCL
+from sfumato.measures.models import AlphaK, KAnonymity, LDiversity, RecursiveCL
+from sfumato.measures.person_counts import Visits, count_people
 
-__all__ = ["APART", "Pieces", "Problem", "ValueLine", "exact_floats", "with_hierarchies", "with_hierarchy"]
+__all__ = ["APART", "Crowd", "Pieces", "Problem", "ValueLine", "exact_floats", "with_hierarchies", "with_hierarchy"]
 
+_PARTS = 2520
+"""The parts of a person, divisible by all numbers up to 10, if someone has more tuples than that."""
 APART = 2.0
 """The place of a missing number, date or ordinal, away from all others, which are between 0 and 1."""
 
@@ -68,6 +72,13 @@ class Pieces(Discreet):
     joint: bool
 
 
+class Crowd(NamedTuple):
+    """Whose the rows are: the visits of people to tuples, and a row for each with its sensitive values."""
+
+    visits: Visits
+    values: NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem(Discreet):
     """The distinct tuples of the quasi-identifiers with their counts, and the guarantees to keep.
@@ -79,6 +90,8 @@ class Problem(Discreet):
     guarantees : tuple of ClassGuarantee
     together : Pieces, optional
         The joint counts of several sensitive attributes, from `of`.
+    people : Crowd, optional
+        Whose the rows are, from `of`, if the guarantees are about people.
 
     Examples
     --------
@@ -96,6 +109,7 @@ class Problem(Discreet):
     counts: tuple[ClassCounts, ...]
     guarantees: tuple[ClassGuarantee, ...]
     together: Pieces | None = None
+    people: Crowd | None = None
 
     def __post_init__(self) -> None:
         first = self.counts[0] if self.counts else None
@@ -112,17 +126,28 @@ class Problem(Discreet):
 
     @classmethod
     def of(
-        cls, tuples: Tuples, quasi: Sequence[str], sensitive: Sequence[str], guarantees: Sequence[ClassGuarantee]
+        cls,
+        tuples: Tuples,
+        quasi: Sequence[str],
+        sensitive: Sequence[str],
+        guarantees: Sequence[ClassGuarantee],
+        person: str | None = None,
     ) -> Problem:
-        """Build the problem from the tuples of quasi-identifiers and sensitive attributes that an engine counted."""
+        """Build the problem from the tuples of quasi-identifiers and sensitive attributes that an engine counted.
+
+        If a person column was counted too, the guarantees are about people.
+        """
         counts = tuple(class_counts(tuples, quasi, name) for name in sensitive or (None,))
         together = None
-        if len(sensitive) > 1:
+        if len(sensitive) > 1 or person is not None:
             quasi_codes = tuples.codes[:, [tuples.position[name] for name in quasi]]
             _, of_row = group(quasi_codes, [len(domain) for domain in counts[0].quasi])
             values = np.empty((len(of_row), len(sensitive)), dtype=np.int64)
             for column, name in enumerate(sensitive):
                 values[:, column] = np.unique(tuples.codes[:, tuples.position[name]], return_inverse=True)[1]
+            if person is not None:
+                visits = Visits.of(tuples, person, of_row)
+                return cls(counts, tuple(guarantees), None, Crowd(visits, values[visits.place]))
             order = np.lexsort((*values.T[::-1], of_row))
             together = Pieces(of_row[order], values[order], tuples.count[order], joint=True)
         return cls(counts, tuple(guarantees), together)
@@ -215,10 +240,75 @@ class Problem(Discreet):
         return Pieces(tuples, values, np.diff(end, prepend=0), joint=len(self.counts) == 1)
 
     def merge(self, groups: NDArray[Any]) -> list[ClassCounts]:
-        """Merge the tuples of each group, numbered from 0, into one class, labelled by its first tuple."""
+        """Merge the tuples of each group, numbered from 0, into one class, labelled by its first tuple.
+
+        Classes of people are counted in people.
+        """
         labels = self.codes[_first(groups)]
+        if self.people is not None:
+            return [self._of_people(column, groups, labels) for column in range(len(self.counts))]
         size = np.bincount(groups, weights=self.records).astype(np.int64)
         return [_merged(one, groups[one.owner], one.value, one.count, size, labels) for one in self.counts]
+
+    def _of_people(self, column: int, groups: NDArray[Any], labels: NDArray[np.int32]) -> ClassCounts:
+        assert self.people is not None
+        (visits, values), known = self.people, self.counts[column]
+        grouped = visits._replace(owner=groups[visits.owner])
+        value = None if known.attribute is None else values[:, column]
+        found = count_people(grouped, len(labels), value, len(known.total))
+        start = np.searchsorted(found.owner, np.arange(len(labels) + 1))
+        return ClassCounts(
+            found.size, found.records, start, found.value, found.count, found.total,
+            known.attribute, labels, known.quasi, found.unit, found.links,
+        )  # fmt: skip
+
+    def only(self, tuples: Ints) -> Problem:
+        """Return the problem of some of the tuples, given in ascending order, with people."""
+        assert self.people is not None
+        (visits, values), place = self.people, np.full(len(self), -1)
+        place[tuples] = np.arange(len(tuples))
+        kept = place[visits.owner] >= 0
+        entries = Visits(place[visits.owner[kept]], visits.person[kept], visits.rows[kept], np.arange(kept.sum()))
+        counts = tuple(
+            replace(ClassCounts.sizes(self.records[tuples], self.codes[tuples], self.domains), attribute=one.attribute,
+                    total=one.total)
+            for one in self.counts
+        )  # fmt: skip
+        return Problem(counts, self.guarantees, None, Crowd(entries, values[kept]))
+
+    @cached_property
+    def spread(self) -> float:
+        """In how many distinct tuples a person is on average."""
+        assert self.people is not None
+        visits = self.people.visits
+        width = int(visits.person.max()) + 1
+        pairs, _ = group_keys(visits.owner * width + visits.person)
+        return len(pairs) / np.count_nonzero(np.bincount(visits.person, minlength=width))
+
+    def weighted(self, ease: float = 1.0) -> Problem:
+        """Return the problem of rows that stands for this one of people, in whole parts of a person.
+
+        A person has weight one, split over their distinct tuples. A class has at least as many people as the weight in
+        it, so if it has weight k, it has k people, and a method for rows finds it without knowing of people. If people
+        are in many classes, that asks for more than is needed; `ease` asks for so many times less.
+        """
+        assert self.people is not None
+        visits, values = self.people
+        width = max(int(visits.person.max()) + 1, 1)
+        first, of_entry = group_keys(visits.owner * width + visits.person)  # a pair is a person with a tuple
+        tuples_of = np.bincount(visits.person[first], minlength=width)
+        spread = int(tuples_of.max())
+        unit = int(np.lcm.reduce(np.unique(tuples_of[tuples_of > 0]))) if spread <= 10 else _PARTS
+        unit = max(unit, spread)
+        weight = _split(visits.rows, of_entry, unit // tuples_of[visits.person[first]])
+        codes = np.column_stack([self.codes[visits.owner], values]).astype(np.int32)
+        attributes = [one.attribute for one in self.counts if one.attribute is not None]
+        counted = Tuples(codes[weight > 0], weight[weight > 0], (*self.domains, *attributes))
+        quasi, sensitive = [one.name for one in self.domains], [one.name for one in attributes]
+        asked = [_in_parts(one, unit / ease) for one in self.guarantees]
+        problem = Problem.of(counted.only([*quasi, *sensitive]), quasi, sensitive, asked)
+        whole = problem.merge(np.zeros(len(problem), dtype=np.int64))
+        return replace(problem, guarantees=tuple(one for one in asked if one.check(whole).held))
 
     def merge_pieces(self, pieces: Pieces, groups: NDArray[Any]) -> list[ClassCounts]:
         """Merge the pieces of each group, rather than whole tuples, into one class."""
@@ -227,6 +317,14 @@ class Problem(Discreet):
         values = pieces.values.T if pieces.values.shape[1] else [np.zeros(0, dtype=np.int64)]
         owner, count = (groups, pieces.records) if pieces.values.shape[1] else (groups[:0], pieces.records[:0])
         return [_merged(one, owner, value, count, size, labels) for one, value in zip(self.counts, values, strict=True)]
+
+    @property
+    def only_counts_members(self) -> bool:
+        """Whether the guarantees hold in the union of two classes of people: those of k and l do.
+
+        Shares may get worse, because someone in both classes has weight one in their union too.
+        """
+        return all(isinstance(one, KAnonymity | LDiversity) for one in self.guarantees)
 
     def check(self, groups: NDArray[Any]) -> tuple[Check, ...]:
         """Check every guarantee on the classes formed by groups of tuples."""
@@ -260,6 +358,25 @@ class Problem(Discreet):
 
     def _checks(self, counts: Sequence[ClassCounts]) -> tuple[Check, ...]:
         return tuple(guarantee.check(counts) for guarantee in self.guarantees)
+
+
+def _in_parts(guarantee: ClassGuarantee, parts: float) -> ClassGuarantee:
+    """Return a guarantee for classes whose members are counted in parts."""
+    if isinstance(guarantee, KAnonymity | AlphaK):
+        return replace(guarantee, k=max(1, math.ceil(guarantee.k * parts - 1e-9)))
+    return guarantee
+
+
+def _split(rows: Ints, of_entry: Ints, whole: Ints) -> Ints:
+    """Split whole numbers over their entries by rows, the rest to the first ones."""
+    total = np.bincount(of_entry, rows, len(whole)).astype(np.int64)
+    share = rows * whole[of_entry] // total[of_entry]
+    left = whole - np.bincount(of_entry, share, len(whole)).astype(np.int64)
+    order = np.argsort(of_entry, kind="stable")
+    starts = np.searchsorted(of_entry[order], np.arange(len(whole)))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order)) - starts[of_entry[order]]
+    return share + (rank < left[of_entry])
 
 
 def exact_floats(domain: Domain) -> Domain:

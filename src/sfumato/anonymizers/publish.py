@@ -169,9 +169,9 @@ def tell_apart(problem: Problem, members: Members, published: list[pl.Series]) -
     return published, int(exact.sum())
 
 
-def released_schema(schema: Schema) -> Schema:
+def released_schema(schema: Schema, *, tokens: bool = False) -> Schema:
     """Return the schema of a release: quasi-identifiers are what their new values are, identifiers are left out."""
-    return schema.released()
+    return schema.released(tokens=tokens)
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,7 +80,7 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
-            known = " or a ".join(UNITS)
+            known = f"{', a '.join(UNITS[:-1])} or a {UNITS[-1]}"
             raise OptionError(f"a guarantee of differential privacy protects a {known}, got {self.unit!r}")
         object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, above=0))
         object.__setattr__(self, "delta", check_delta(self.delta, allow_zero=True))

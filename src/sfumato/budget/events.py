@@ -23,11 +23,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from sfumato.data.certificate import CLIENT, UNIT, UNITS
+from sfumato.data.certificate import CLIENT, PERSON, UNIT, UNITS
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError, did_you_mean, one_of
 
@@ -53,6 +53,7 @@ __all__ = [
     "Selected",
     "Shuffled",
     "check_trials",
+    "for_people",
 ]
 
 _MOST_TRIALS = 1e6
@@ -101,6 +102,8 @@ class Event(ABC):
 
     kind: ClassVar[str]
     """The name of the event in its plain form."""
+    states_unit: ClassVar[bool] = False
+    """Whether the plain form names the unit even if it is a row."""
 
     @property
     @abstractmethod
@@ -114,7 +117,9 @@ class Event(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain values, ready for JSON."""
-        return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in _names(type(self))}}
+        stated = self.states_unit or self.unit != UNIT
+        names = [name for name in _names(type(self)) if name != "unit" or stated]
+        return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in names}}
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Event:
@@ -124,9 +129,10 @@ class Event(ABC):
             raise InputError(f"an event must name its kind, got {got!r}", hint=did_you_mean(str(got), EVENTS))
         kind = EVENTS[plain["kind"]]
         names = _names(kind)
-        if set(plain) != {"kind", *names}:
+        without = {"unit"} if "unit" in names and not kind.states_unit else set()
+        if {"kind", *names} - set(plain) - without or set(plain) - {"kind", *names}:
             raise InputError(f"the event '{kind.kind}' has the keys {', '.join(names)}, got {', '.join(sorted(plain))}")
-        values = {name: plain[name] for name in names}
+        values = {name: plain[name] for name in names if name in plain}
         if "event" in values:
             values["event"] = Event.from_dict(values["event"])
         if "events" in values:
@@ -155,6 +161,7 @@ class NoiseEvent(Event):
     scale: float
     sensitivity: float = 1.0
     relation: Relation = Relation.ADD_REMOVE
+    unit: str = UNIT
 
     noise: ClassVar[str]
     """The name of the noise distribution."""
@@ -168,6 +175,7 @@ class NoiseEvent(Event):
         if self.whole and not sensitivity.is_integer():
             raise OptionError(f"the sensitivity of a whole-number answer must be whole, got {self.sensitivity!r}")
         _set(self, "sensitivity", int(sensitivity) if self.whole else sensitivity)
+        _check_unit(self.unit)
 
     @property
     def noise_multiplier(self) -> float:
@@ -277,11 +285,13 @@ class PureEvent(Event):
 
     epsilon: float
     relation: Relation = Relation.ADD_REMOVE
+    unit: str = UNIT
 
     kind = "pure"
     what: ClassVar[str] = "a mechanism"
 
     def __post_init__(self) -> None:
+        _check_unit(self.unit)
         _set(self, "relation", one_of(Relation, self.relation, "the relation"))
         _set(self, "epsilon", real("epsilon", self.epsilon, above=0))
 
@@ -419,6 +429,7 @@ class NoiseShares(Event):
     unit: str = CLIENT
 
     kind = "noise-shares"
+    states_unit = True
 
     def __post_init__(self) -> None:
         _set(self, "relation", one_of(Relation, self.relation, "the relation"))
@@ -426,8 +437,7 @@ class NoiseShares(Event):
         _set(self, "sensitivity", real("the sensitivity", self.sensitivity, above=0))
         _set(self, "shares", whole("the number of shares", self.shares, most=2**16))
         _set(self, "numbers", whole("the number of numbers", self.numbers))
-        if self.unit not in UNITS:
-            raise OptionError(f"the unit of an event must be one of {', '.join(UNITS)}, got {self.unit!r}")
+        _check_unit(self.unit)
 
     @property
     def rho(self) -> float:
@@ -668,7 +678,7 @@ class _Several(Event):
         if not self.events:
             raise OptionError(f"a {self.kind} event needs at least one event")
         if len({event.unit for event in self.events}) > 1:
-            raise OptionError(f"the events of a {self.kind} event must protect one unit, got row and client")
+            raise OptionError(f"the events of a {self.kind} event must protect one unit, got several")
         if len({event.relation for event in self.events}) > 1:
             raise OptionError(
                 f"the events of a {self.kind} event must have one relation, got add-remove and replace-one",
@@ -788,6 +798,36 @@ def check_trials(mean: Any, shape: Any) -> tuple[float, float | str]:
 def _names(kind: type[Event]) -> list[str]:
     assert is_dataclass(kind)
     return [field.name for field in fields(kind)]
+
+
+def for_people(event: Event, rows: int) -> Event:
+    """Return the cost of an event for a person who has at most so many rows.
+
+    A person with b rows changes an answer b times as much as a row does (group privacy), so noise on a sensitivity of s
+    is noise on one of b s, and a mechanism of epsilon is one of b epsilon.
+
+    Examples
+    --------
+    >>> event = for_people(DiscreteLaplace(6.0), rows=3)
+    >>> event.sensitivity, event.unit, for_people(PureEvent(0.1), rows=3).epsilon
+    (3, 'person', 0.30000000000000004)
+    """
+    rows = whole("the rows of a person", rows)
+    match event:
+        case NoiseEvent(unit="row"):
+            return replace(event, sensitivity=event.sensitivity * rows, unit=PERSON)
+        case PureEvent(unit="row"):
+            return replace(event, epsilon=event.epsilon * rows, unit=PERSON)
+        case Repeated():
+            return Repeated(for_people(event.event, rows), event.times)
+        case Composed():
+            return Composed(tuple(for_people(one, rows) for one in event.events))
+    raise OptionError(f"the cost for a person is not known of this event: {event}")
+
+
+def _check_unit(unit: str) -> None:
+    if unit not in UNITS:
+        raise OptionError(f"the unit of an event must be one of {', '.join(UNITS)}, got {unit!r}")
 
 
 def _set(event: Event, name: str, value: Any) -> None:

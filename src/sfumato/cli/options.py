@@ -308,6 +308,12 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         names_option("--qi", "Quasi-identifiers: columns that others may know about a person, such as age,zip."),
         names_option("--sensitive", "Columns that others must not learn, such as a disease."),
         names_option("--identifiers", "Columns that identify a person directly; they are left out."),
+        click.option(
+            "--person",
+            metavar="NAME",
+            help="The column that says which rows are of the same person, such as patient_id: people are counted, not "
+            "rows. It is left out.",
+        ),
         names_option("--keep", "Columns to release unchanged although they look identifying."),
         click.option("--target", metavar="NAME", help="The column that a model predicts."),
         click.option("--schema", "schema_file", metavar="FILE", help="A TOML file made by 'sfumato schema'."),

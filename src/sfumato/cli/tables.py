@@ -84,6 +84,7 @@ def load_table(
     qi: list[str],
     sensitive: list[str],
     identifiers: list[str],
+    person: str | None,
     keep: list[str],
     target: str | None,
     schema_file: str | None,
@@ -91,7 +92,8 @@ def load_table(
 ) -> Table:
     """Read the table that the common options describe, with the roles that they name."""
     table = read_table(data, Schema.load(schema_file) if schema_file else None, **reading)
-    return Table.of(table, qi=qi, sensitive=sensitive, identifiers=identifiers, target=target, keep=keep)
+    roles: dict[str, Any] = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "keep": keep}
+    return Table.of(table, person=person, target=target, **roles)
 
 
 def read_declared(

@@ -25,6 +25,7 @@ __all__ = [
     "CERTIFICATE",
     "CLIENT",
     "FORMAT",
+    "PERSON",
     "UNIT",
     "UNITS",
     "Certificate",
@@ -36,9 +37,11 @@ __all__ = [
 CERTIFICATE = "certificate.json"
 UNIT = "row"
 """The usual unit of protection of a guarantee, event, certificate and ledger: a row, which is not always a person."""
+PERSON = "person"
+"""The unit where a person column is declared: all rows of one person."""
 CLIENT = "client"
 """The unit of federated training at client level: all that one data holder contributes."""
-UNITS = (UNIT, CLIENT)
+UNITS = (UNIT, PERSON, CLIENT)
 FORMAT = 1
 """The version of the certificate format; a reader refuses any other."""
 MOST_BYTES = 16 * 2**20
@@ -84,7 +87,7 @@ class Certificate(Discreet):
     loss : the loss compared with the original, which cannot be verified without it
     source : the name, the number of rows and the fingerprint of the original
     files : the other files of the release
-    unit : the unit of protection: a row, or a client of a federated training
+    unit : the unit of protection: a row, a person with all of their rows, or a client of a federated training
     made : the time of creation
     software : the versions of the software that made it
 
@@ -161,7 +164,7 @@ class Certificate(Discreet):
                 raise FileError(f"'{path}' is damaged: its '{name}' is missing or of another type")
         unit = plain.get("unit", UNIT)  # older certificates name no unit
         if unit not in UNITS:
-            able = " or a ".join(UNITS)
+            able = f"{', a '.join(UNITS[:-1])} or a {UNITS[-1]}"
             raise FileError(f"'{path}' protects the unit {str(unit)[:40]!r}, and only a {able} can be verified")
         for name in plain.keys() - types.keys() - {"format", "unit"}:
             raise FileError(f"'{path}' is damaged: it has an unknown field {str(name)[:40]!r}")

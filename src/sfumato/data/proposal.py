@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from sfumato.data.schema import Column, Kind, Role, Schema
+from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError
 
@@ -80,7 +80,7 @@ def _column_toml(column: Column, table: Table) -> str:
 
 def _suggest(column: Column, table: Table) -> tuple[str, list[Any]] | None:
     """Return the key and the bounds or domain that the values of a column suggest; None if there is none."""
-    if column.role is Role.IDENTIFIER or column.kind is Kind.TEXT or column.bounds or column.domain:
+    if column.role.is_identifier or column.kind is Kind.TEXT or column.bounds or column.domain:
         return None
     try:
         values = table.column(column.name)

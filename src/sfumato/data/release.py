@@ -191,8 +191,9 @@ class Release(Discreet, InNotebooks):
 
     @property
     def unit(self) -> str:
-        """The unit of protection: a row, unless a guarantee protects another one."""
-        return next((str(one.unit) for one in self.guarantees if hasattr(one, "unit")), UNIT)
+        """The unit of protection: a row, unless a guarantee or the artifact protects another one."""
+        named = (str(one.unit) for one in self.guarantees if hasattr(one, "unit"))
+        return next(named, getattr(self.artifact, "unit", UNIT))
 
     @property
     def origin(self) -> Path | None:

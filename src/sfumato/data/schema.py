@@ -17,7 +17,7 @@ from sfumato._repr import InNotebooks, named
 from sfumato.data.hierarchies.hierarchy import Hierarchy
 from sfumato.data.hierarchies.label_paths import is_missing
 from sfumato.data.io.files import atomic_path, why
-from sfumato.errors import ColumnError, FileError, SchemaError, did_you_mean
+from sfumato.errors import ColumnError, FileError, OptionError, SchemaError, did_you_mean
 
 if TYPE_CHECKING:
     from sfumato.data.table import Table
@@ -39,6 +39,8 @@ class Role(StrEnum):
 
     IDENTIFIER = "identifier"
     """Identifies a person by itself: removed or replaced before any release."""
+    PERSON = "person"
+    """An identifier that says which rows are of the same person: people are then counted and protected, not rows."""
     QUASI = "quasi"
     """Known to outsiders, and identifying in combination."""
     SENSITIVE = "sensitive"
@@ -49,6 +51,11 @@ class Role(StrEnum):
     """Released unchanged on purpose, although it may look like an identifier, a text or a copy of another column."""
     OTHER = "other"
     """None of these."""
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether a column identifies a person by itself, so that it is left out of every release."""
+        return self in (Role.IDENTIFIER, Role.PERSON)
 
 
 class Kind(StrEnum):
@@ -245,6 +252,12 @@ class Schema(InNotebooks):
         targets = self._with_role(Role.TARGET)
         if len(targets) > 1:
             raise SchemaError(f"a schema has at most one target, got {', '.join(targets)}")
+        people = self._with_role(Role.PERSON)
+        if len(people) > 1:
+            raise SchemaError(
+                f"a schema has at most one person column, got {', '.join(people)}",
+                hint="make the others identifiers, or join them into one column",
+            )
 
     def __repr__(self) -> str:
         roles = {role: self._with_role(role) for role in Role}
@@ -266,8 +279,13 @@ class Schema(InNotebooks):
 
     @property
     def identifiers(self) -> tuple[str, ...]:
-        """The names of the columns that identify a person by themselves."""
-        return self._with_role(Role.IDENTIFIER)
+        """The names of the columns that identify a person by themselves, with that of the person."""
+        return tuple(column.name for column in self.columns if column.role.is_identifier)
+
+    @property
+    def person(self) -> str | None:
+        """The name of the column that says which rows are of the same person, if there is one."""
+        return next(iter(self._with_role(Role.PERSON)), None)
 
     @property
     def quasi(self) -> tuple[str, ...]:
@@ -298,6 +316,7 @@ class Schema(InNotebooks):
         qi: Sequence[str] = (),
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
+        person: str | None = None,
         target: str | None = None,
         keep: Sequence[str] = (),
     ) -> Schema:
@@ -318,6 +337,7 @@ class Schema(InNotebooks):
             (Role.QUASI, qi),
             (Role.SENSITIVE, sensitive),
             (Role.IDENTIFIER, identifiers),
+            (Role.PERSON, () if person is None else (person,)),
             (Role.TARGET, () if target is None else (target,)),
             (Role.KEPT, keep),
         ):
@@ -343,6 +363,24 @@ class Schema(InNotebooks):
             columns.append(column if role is column.role else replace(column, role=role, reason=""))
         return Schema(columns, self.constraints)
 
+    def refuse_person(self, what: str) -> None:
+        """Raise an error if people are to be protected, for what protects rows alone.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> try:
+        ...     sf.Schema.of({"patient_id": "person"}).refuse_person("masking")
+        ... except sf.errors.OptionError as refused:
+        ...     print(refused.message)
+        masking is about rows, and column 'patient_id' asks to protect people
+        """
+        if self.person is not None:
+            raise OptionError(
+                f"{what} is about rows, and column '{self.person}' asks to protect people",
+                hint="make it an identifier to protect rows, or use a table with one row per person",
+            )
+
     def declared(self) -> Schema:
         """Return the schema without the kinds that were inferred from cells.
 
@@ -356,10 +394,11 @@ class Schema(InNotebooks):
         columns = (replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.columns)
         return Schema(columns, self.constraints)
 
-    def released(self) -> Schema:
+    def released(self, *, tokens: bool = False) -> Schema:
         """Return the schema of an anonymized release of the table.
 
-        Identifiers are dropped. A quasi-identifier keeps only its role, because its new values have another kind.
+        Identifiers are dropped, but for that of the person if it is replaced by `tokens`. A quasi-identifier keeps only
+        its role, because its new values have another kind.
 
         Examples
         --------
@@ -369,9 +408,9 @@ class Schema(InNotebooks):
         True
         """
         return Schema(
-            Column(name=column.name, role=column.role) if column.role is Role.QUASI else column
+            Column(name=column.name, role=column.role) if column.role in (Role.QUASI, Role.PERSON) else column
             for column in self.columns
-            if column.role is not Role.IDENTIFIER
+            if not column.role.is_identifier or (tokens and column.role is Role.PERSON)
         )
 
     @classmethod

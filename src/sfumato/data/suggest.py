@@ -342,7 +342,7 @@ def against_release(facts: Facts) -> str:
     ['', 'its values look like phone numbers']
     """
     role, reason = _judged(facts)
-    reasons = (reason if role is Role.IDENTIFIER else "", facts.trouble, _free(facts))
+    reasons = (reason if role.is_identifier else "", facts.trouble, _free(facts))
     return "; ".join(filter(None, dict.fromkeys(reasons)))
 
 
@@ -384,7 +384,7 @@ def _kind(facts: Facts, role: Role) -> tuple[Kind, str]:
     """Return the kind of a column, corrected from that of its type, and the reason."""
     if facts.trouble:
         return Kind.TEXT, facts.trouble
-    if facts.kind is Kind.NUMBER and facts.is_whole and (role is Role.IDENTIFIER or _CODES.search(facts.words)):
+    if facts.kind is Kind.NUMBER and facts.is_whole and (role.is_identifier or _CODES.search(facts.words)):
         return Kind.CATEGORY, "its numbers are codes, not quantities"
     if facts.kind is Kind.CATEGORY and facts.is_dates:
         return Kind.CATEGORY, "its texts look like dates and should be parsed"

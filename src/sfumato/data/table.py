@@ -125,6 +125,7 @@ class Table:
         qi: Sequence[str] = (),
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
+        person: str | None = None,
         target: str | None = None,
         keep: Sequence[str] = (),
     ) -> Table:
@@ -143,7 +144,9 @@ class Table:
             table = cls(data.source, schema, origin=data.file or data.origin) if schema else data
         else:
             table = read(data, schema) if isinstance(data, str | Path) else cls(data, schema)
-        roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target, keep=keep)
+        roles = table.schema.with_roles(
+            qi=qi, sensitive=sensitive, identifiers=identifiers, person=person, target=target, keep=keep
+        )
         if roles == table.schema:
             return table
         same = copy.copy(table)  # keeps what is cached for the frame

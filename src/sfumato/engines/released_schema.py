@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from sfumato.data.hierarchies.label_paths import text_of
-from sfumato.data.schema import Column, Kind, Role, Schema
+from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 
@@ -26,7 +26,7 @@ def declared_schema(table: Table) -> Schema:
     listed = _listed_by_type(table)
 
     def declared(column: Column) -> Column:
-        if column.role is Role.IDENTIFIER:
+        if column.role.is_identifier:
             return Column(name=column.name, role=column.role)
         return replace(column, kind=Kind.AUTO, domain=None) if column.name in listed else column
 

@@ -31,6 +31,14 @@ class Tuples(Discreet):
         """The position of each column."""
         return {domain.name: position for position, domain in enumerate(self.domains)}
 
+    def only(self, names: Sequence[str]) -> Tuples:
+        """Return the tuples of some columns, in this order."""
+        positions = [self.position[name] for name in names]
+        codes, domains = self.codes[:, positions], tuple(self.domains[position] for position in positions)
+        first, of_tuple = group(codes, [len(domain) for domain in domains])
+        count = np.bincount(of_tuple, weights=self.count, minlength=len(first)).astype(np.int64)
+        return Tuples(codes[first], count, domains)
+
 
 class Packing:
     """How the codes of a row are packed into keys of 64 bits: as few keys as hold all columns, in their order.

@@ -214,7 +214,7 @@ def _declared(schema: Schema, target: str) -> Schema:
     """Return the declared schema without hierarchies, and with no roles but identifiers and the target."""
     if not schema.columns:
         return schema
-    kept = (Role.IDENTIFIER,)
+    kept = (Role.IDENTIFIER, Role.PERSON)
     columns = (
         Column(
             name=one.name,

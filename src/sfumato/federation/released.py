@@ -25,7 +25,7 @@ from sfumato.federation.coding import Coding
 from sfumato.federation.holdings import Holdings
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import Round, Share
-from sfumato.federation.secure.connect import SECURE
+from sfumato.federation.secure.connect import SECURE_TRAINING
 from sfumato.federation.simulation import Federated
 from sfumato.federation.weights import get_weights, network_of, set_weights
 from sfumato.learners.networks.architectures import architecture
@@ -283,7 +283,7 @@ def _of_plan(certificate: Certificate) -> Iterator[Claim]:
         others += ["clip"] if plan.level != "none" and stated["clip"] != plan.clip else []
         others += ["level"] if (plan.level == "none") == bool(certificate.guarantees) else []
         others += ["model"] if plan.model != certificate.method else []
-        others += ["secure"] if plan.level == "client" and stated["secure"] not in SECURE[1:] else []
+        others += ["secure"] if plan.level == "client" and stated["secure"] not in SECURE_TRAINING[1:] else []
         rounds = [Round(**one) for one in stated["history"]]
         numbers = [one.round for one in rounds]
         if numbers != list(range(1, plan.rounds + 1)) or any(one.clients < plan.threshold for one in rounds):

@@ -19,10 +19,10 @@ from sfumato.federation.channel import Channel, InProcess, Party
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import Round, Share, run_rounds
-from sfumato.federation.secure.connect import SECURE, connect, require_library
+from sfumato.federation.secure.connect import SECURE_TRAINING, connect, require_library
 from sfumato.federation.secure.lanes import MOST_PARTIES
 from sfumato.federation.secure.sum import SecureSum
-from sfumato.federation.weights import network_of, set_weights
+from sfumato.federation.weights import features_of, network_of, set_weights
 
 __all__ = ["Federated", "check_secure", "names_of", "simulate", "train_over"]
 
@@ -55,7 +55,8 @@ class Federated:
         module = network_of(self.plan).eval()
         set_weights(module, self.weights)
         with torch.no_grad():
-            parts = [module(part).softmax(1) for part in torch.from_numpy(np.array(inputs, np.float32)).split(1024)]
+            given = torch.from_numpy(np.array(inputs, np.float32)).split(1024)
+            parts = [module(features_of(self.plan, part)).softmax(1) for part in given]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
@@ -135,8 +136,8 @@ def names_of(holders: int) -> list[str]:
 
 def check_secure(plan: FederationPlan, secure: str, parties: int) -> None:
     """Refuse a sum that is unknown, or that the plan does not allow."""
-    if secure not in SECURE:
-        raise OptionError(f"secure must be one of {', '.join(SECURE)}, got {secure!r}")
+    if secure not in SECURE_TRAINING:
+        raise OptionError(f"secure must be one of {', '.join(SECURE_TRAINING)}, got {secure!r}")
     if plan.level == "client" and secure == "none":
         raise OptionError(
             "privacy of clients needs a secure sum: in clear, the coordinator sees each update with one share of the "

@@ -341,6 +341,7 @@ def mask(
     ([31, 90, 45], [])
     """
     table = Table.of(data, schema=schema)
+    table.schema.refuse_person("masking")
     origin = table.origin
     if isinstance(methods, Mask) or not all(isinstance(one, Mask) for one in methods):
         raise OptionError("the methods must be a list such as [TopBottomCode('age', high=90), Pram('sex')]")

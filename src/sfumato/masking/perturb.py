@@ -223,6 +223,7 @@ def perturb(
     source = Source(insecure_seed=insecure_seed)
     table = Table.of(data).as_declared()
     public = public_schema(table, schema)
+    public.refuse_person("perturbing each record")
     if isinstance(columns, str) or not columns:
         raise OptionError("the columns to perturb must be a list of names", hint="give columns / --columns")
     names = list(dict.fromkeys(columns))

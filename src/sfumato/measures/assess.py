@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.column_audit import accounted
 from sfumato.data.io.source import File
 from sfumato.data.schema import Schema
@@ -25,7 +26,7 @@ from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.universe import universe
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, as_guarantees
-from sfumato.measures.people import keys_of, people_of, refuse_repeated
+from sfumato.measures.people import People, keys_of, people_of, refuse_repeated
 from sfumato.measures.risk.journalist import delta_presence, journalist_risk
 from sfumato.measures.risk.population import population_uniques
 from sfumato.measures.risk.reidentification import (
@@ -38,6 +39,7 @@ from sfumato.measures.risk.reidentification import (
 )
 from sfumato.measures.risk.reidentification import preset as find_preset
 from sfumato.measures.risk.safe_harbor import safe_harbor
+from sfumato.measures.risk.unicity import unicity
 
 __all__ = ["MOST_ROWS", "SAFE_HARBOR", "Classes", "assess", "check", "measure", "profiles_of"]
 
@@ -69,6 +71,7 @@ def assess(
     qi: Sequence[str] = (),
     sensitive: Sequence[str] = (),
     identifiers: Sequence[str] = (),
+    person: str | None = None,
     keep: Sequence[str] = (),
     rows_are_units: bool = False,
     schema: Schema | str | Path | None = None,
@@ -98,11 +101,15 @@ def assess(
         The sensitive attributes; those of the schema by default.
     identifiers : sequence of str
         The columns that identify a person by themselves, which must not be released.
+    person : str, optional
+        The column that says which rows are of the same person: people are then counted, not rows. That of the schema
+        by default. A row without a person counts as a person of its own.
     keep : sequence of str
         Columns to release unchanged although they look like identifiers or free text, or reproduce a quasi-identifier
         or sensitive column. Such a column without a role is an error.
     rows_are_units : bool
-        Whether guarantees may count rows where people have several; otherwise they are refused.
+        Whether guarantees may count rows where people have several and no person column is named; otherwise they are
+        refused.
     schema : Schema or path, optional
         The roles and the public facts of the columns.
     require : str, ClassGuarantee or sequence of them
@@ -143,10 +150,11 @@ def assess(
     >>> result.witnesses["l"].size
     2
     """
-    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers, keep=keep)
+    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers, person=person, keep=keep)
     people = None
     if table.schema.quasi:
         table = accounted(table)
+    if table.schema.quasi and table.schema.person is None:
         people = people_of(
             table,
             keys_of(table),
@@ -173,7 +181,7 @@ def assess(
         engine=engine,
         progress=progress,
     )
-    return replace(measured, people=people)
+    return measured if people is None else replace(measured, people=people)
 
 
 def measure(
@@ -207,12 +215,13 @@ def measure(
     if limit is not None and threshold is not None:
         raise OptionError(f"the preset '{preset}' has its threshold, {limit.threshold}", hint="give one of the two")
     threshold = limit.threshold if limit else THRESHOLD if threshold is None else threshold
-    quasi, attributes = table.schema.quasi, table.schema.sensitive
+    quasi, attributes, person = table.schema.quasi, table.schema.sensitive, table.schema.person
     if not quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
     count = partial(reduce, engine=engine, progress=progress)
-    tuples, without_class, dropped = _count(count, table, [*quasi, *attributes], quasi, missing, suppressed)
-    counts = _counts(tuples, quasi, attributes, classes, missing)
+    names = [*quasi, *([] if person is None else [person]), *attributes]
+    tuples, without_class, dropped = _count(count, table, names, quasi, missing, suppressed, person)
+    counts = _counts(tuples, quasi, attributes, classes, missing, person)
     # Classes differ between attributes only if the others count as quasi-identifiers; report the worst.
     people = min(counts, key=lambda one: (one.size.min(), -len(one)))
     models = [_with_options(model(), distance, absent) for model in MODELS]
@@ -225,8 +234,10 @@ def measure(
     conventions = {"missing": missing, "classes": classes, "distance": distance, "absent": absent}
     return Assessment(
         **{field.name: getattr(worst, field.name) for field in fields(Measures)},
-        rows=people.rows,
+        rows=int(tuples.count.sum()),
         classes=len(people),
+        people=None if person is None else People(person, int(tuples.count.sum()), people.rows, int(people.size.min())),
+        unit=UNIT if person is None else PERSON,
         suppressed=without_class,
         dropped=dropped,
         quasi=quasi,
@@ -236,11 +247,11 @@ def measure(
         by_sensitive=by_sensitive,
         distances={one.attribute.name: distance.for_attribute(one.attribute).value for one in counts if one.attribute},
         risk=reidentification_risk(people, threshold),
-        **_risks_in_population(tuples, quasi, population, population_size, missing, suppressed, threshold),
-        **_detail(tuples, quasi if detail else ()),
+        **_risks_in_population(tuples, quasi, population, population_size, missing, suppressed, threshold, person),
+        **_detail(tuples, quasi if detail else (), person),
         profiles=profiles_of(table) if detail else (),
         findings=safe_harbor(table) if preset == SAFE_HARBOR else (),
-        rows_by_class_size=_rows_by_class_size(people),
+        rows_by_class_size=_by_class_size(people),
         verdict=Verdict(checks) if checks else None,
         options={**{name: one.value for name, one in conventions.items()}, "suppressed": suppressed, "preset": preset},
     )
@@ -293,21 +304,26 @@ def _profile(table: Table, name: str) -> Profile:
     return Profile(name, role, domain.column.kind.value, len(domain) - (missing > 0), share)
 
 
-def _rows_by_class_size(counts: ClassCounts) -> dict[int, int]:
+def _by_class_size(counts: ClassCounts) -> dict[int, int]:
     size, of_class = np.unique(counts.size, return_inverse=True)
     rows = np.bincount(of_class, weights=counts.records).astype(int)
-    return dict(zip(size.tolist(), rows.tolist(), strict=True))
+    return {each: count for each, count in zip(size.tolist(), rows.tolist(), strict=True) if count}
 
 
 def _counts(
-    tuples: Tuples, quasi: Sequence[str], attributes: Sequence[str], classes: Classes, missing: Missing
+    tuples: Tuples,
+    quasi: Sequence[str],
+    attributes: Sequence[str],
+    classes: Classes,
+    missing: Missing,
+    person: str | None,
 ) -> list[ClassCounts]:
     """Count each sensitive attribute in its classes; a single count of sizes if there is none."""
     known = () if classes is Classes.QI else attributes  # besides the quasi-identifiers
     return [
-        class_counts(tuples, [*quasi, *(other for other in known if other != name)], name, missing)
+        class_counts(tuples, [*quasi, *(other for other in known if other != name)], name, missing, person)
         for name in attributes
-    ] or [class_counts(tuples, quasi, None, missing)]
+    ] or [class_counts(tuples, quasi, None, missing, person)]
 
 
 def _count(
@@ -317,13 +333,14 @@ def _count(
     quasi: Sequence[str],
     missing: Missing,
     suppressed: str | None,
+    person: str | None = None,
 ) -> tuple[Tuples, int, int]:
     """Return the tuples that are in a class, and the numbers of suppressed and dropped rows."""
     tuples = count(table, names)
     if not len(tuples.count):
         raise InputError("the table has no rows")
     tuples, without_class = without_suppressed(tuples, quasi, suppressed)
-    tuples, dropped = without_missing(tuples) if missing is Missing.DROP else (tuples, 0)
+    tuples, dropped = without_missing(tuples, person) if missing is Missing.DROP else (tuples, 0)
     if not len(tuples.count):
         raise InputError("no row is left: every row misses a value", hint="use missing=value / --missing value")
     return tuples, without_class, dropped
@@ -337,12 +354,18 @@ def _risks_in_population(
     missing: Missing,
     suppressed: str | None,
     threshold: float,
+    person: str | None,
 ) -> dict[str, Any]:
     """Measure the risks that depend on the population, if it is given."""
     risks: dict[str, Any] = {"journalist": None, "presence": None, "population": None}
     if population is None and population_size is None:
         return risks
-    people = class_counts(tuples, quasi, None, missing)
+    people = class_counts(tuples, quasi, None, missing, person)
+    if people.links is not None and people.links > people.rows:
+        raise OptionError(
+            f"people of column '{person}' are in several classes, so the table cannot be compared with a population",
+            hint="measure the columns that stay the same for a person, with qi / --qi",
+        )
     if population is not None:
         known = Table.of(population)
         for name in quasi:
@@ -351,7 +374,10 @@ def _risks_in_population(
                     f"the population table lacks the quasi-identifier '{name}'",
                     hint=did_you_mean(name, known.schema.names),
                 )
-        everyone = class_counts(_count(reduce, known, quasi, quasi, missing, suppressed)[0], quasi, None, missing)
+        whose = person if person in known.schema.names else None  # else every row is a person
+        names = [*quasi, *([] if whose is None else [whose])]
+        counted, *_ = _count(reduce, known, names, quasi, missing, suppressed, whose)
+        everyone = class_counts(counted, quasi, None, missing, whose)
         if population_size not in (None, everyone.rows):
             raise OptionError(
                 f"the population table has {everyone.rows:,} rows, but population_size is {population_size:,}",
@@ -368,12 +394,16 @@ def _risks_in_population(
     return risks
 
 
-def _detail(tuples: Tuples, quasi: Sequence[str]) -> dict[str, Any]:
-    """Measure the risk of single columns, and of sets of up to three columns if there are not too many."""
+def _detail(tuples: Tuples, quasi: Sequence[str], person: str | None) -> dict[str, Any]:
+    """Measure the risk of single columns, of sets of up to three if there are not too many, and of several rows."""
     size = max(size for size in (0, 1, 2, 3) if number_of_subsets(len(quasi), size) <= MOST_SUBSETS)
     if not quasi or not size:
         return {"columns": (), "subsets": ()}
-    return {"columns": column_risks(tuples, quasi), "subsets": subset_risks(tuples, quasi, size)}
+    return {
+        "columns": column_risks(tuples, quasi, person),
+        "subsets": subset_risks(tuples, quasi, size, person),
+        "unicity": () if person is None else unicity(tuples, quasi, person),
+    }
 
 
 def _guarantees(

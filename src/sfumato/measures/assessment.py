@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from sfumato._repr import Discreet, InNotebooks, Plain
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.schema import Role
 from sfumato.measures.guarantee import Check, Witness, as_json_number
 from sfumato.measures.people import People
@@ -17,6 +18,7 @@ from sfumato.measures.risk.journalist import DeltaPresence, JournalistRisk
 from sfumato.measures.risk.population import PopulationUniques
 from sfumato.measures.risk.reidentification import ColumnRisk, Risk, SubsetRisk
 from sfumato.measures.risk.safe_harbor import Finding, Status
+from sfumato.measures.risk.unicity import Unicity
 
 __all__ = ["SMALLEST_SHOWN", "Assessment", "Measures", "Profile", "Verdict", "round_shares"]
 
@@ -144,6 +146,8 @@ class Assessment(Measures, InNotebooks):
     """The columns that identify a person by themselves, which must not be released."""
     people: People | None = None
     """The number of people behind the rows, if a column identifies them."""
+    unit: str = UNIT
+    """What all numbers but `rows`, `suppressed` and `dropped` count: rows, or people if a person column is named."""
     kept: dict[str, str]
     """The columns that are released unchanged on purpose, each with the case against it."""
     by_sensitive: dict[str, Measures]
@@ -164,8 +168,10 @@ class Assessment(Measures, InNotebooks):
     """How well up to three quasi-identifiers single people out, worst first, with ``detail=True``."""
     findings: tuple[Finding, ...]
     """The findings of HIPAA's Safe Harbor check, with ``preset="hipaa"``."""
+    unicity: tuple[Unicity, ...] = ()
+    """How many people are alone given some of their rows, with ``detail=True`` and a person column."""
     rows_by_class_size: dict[int, int]
-    """The number of rows in classes of each size."""
+    """The number of rows in classes of each size; of people, each in their smallest class, if they are counted."""
     verdict: Verdict | None
     """The checks of the required guarantees; None if none was required."""
     options: dict[str, str | None]
@@ -196,6 +202,7 @@ class Assessment(Measures, InNotebooks):
                 "population": self.population and self.population.to_dict(),
                 "columns": [column.to_dict() for column in self.columns],
                 "subsets": [subset.to_dict() for subset in self.subsets],
+                **({"unicity": [one.to_dict() for one in self.unicity]} if self.unit == PERSON else {}),
             },
             "findings": [finding.to_dict() for finding in self.findings],
             "by_sensitive": {
@@ -210,6 +217,7 @@ class Assessment(Measures, InNotebooks):
             "identifiers": list(self.identifiers),
             "kept": self.kept,
             "people": self.people and self.people.to_dict(),
+            "unit": self.unit,
             "rows_by_class_size": {str(size): rows for size, rows in self.rows_by_class_size.items()},
             "options": self.options,
             "profiles": [profile.to_dict() for profile in self.profiles],

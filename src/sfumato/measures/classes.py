@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples, group, group_keys
+from sfumato.measures.person_counts import Visits, count_people
 
 __all__ = ["ClassCounts", "Missing", "class_counts", "ranges", "sum_by_index", "without_missing", "without_suppressed"]
 
@@ -54,13 +55,15 @@ class ClassCounts(Discreet):
 
     Attributes
     ----------
-    size : rows in each class
-    records : rows in this class alone (less than `size` only for wildcards)
+    size : rows in each class, or people if there is a person column
+    records : rows in this class alone (less than `size` only for wildcards); people whose smallest class this is
     start, value, count : the sparse matrix
     total : the count of each value in the whole table
     attribute : the domain of the values
     labels : the codes of the quasi-identifiers of each class
     quasi : the domains of these codes
+    unit : the parts that a person's weight is split into, which `count` and `total` are numbers of; 1 for rows
+    links : how many times a person is in a class; None if rows are counted
     """
 
     size: Ints
@@ -72,6 +75,8 @@ class ClassCounts(Discreet):
     attribute: Domain | None
     labels: NDArray[np.int32]
     quasi: tuple[Domain, ...]
+    unit: int = 1
+    links: int | None = None
 
     @classmethod
     def sizes(cls, size: Ints, labels: NDArray[np.int32], quasi: tuple[Domain, ...]) -> ClassCounts:
@@ -84,8 +89,18 @@ class ClassCounts(Discreet):
 
     @property
     def rows(self) -> int:
-        """The number of rows in the table."""
+        """The number of rows in the table, or of people if they are counted."""
         return int(self.records.sum())
+
+    @property
+    def mass(self) -> Ints:
+        """What the counts of each class add up to."""
+        return self.size if self.unit == 1 else self.size * self.unit
+
+    @property
+    def whole(self) -> int:
+        """What the totals add up to."""
+        return self.rows * self.unit
 
     @cached_property
     def owner(self) -> Ints:
@@ -96,7 +111,7 @@ class ClassCounts(Discreet):
     def ratio(self) -> Floats:
         """The ratio q/p of each entry: its share in the class divided by its share in the table."""
         # Cross-multiplied: a class distributed like the table gives exactly 1.
-        count, size, total = (part.astype(np.float64) for part in (self.count, self.size, self.total))
+        count, size, total = (part.astype(np.float64) for part in (self.count, self.size, self.total))  # in one unit
         return (count * self.rows) / (size[self.owner] * total[self.value])
 
     def label(self, index: int) -> dict[str, str]:
@@ -120,19 +135,25 @@ def without_suppressed(tuples: Tuples, quasi: Sequence[str], mark: str | None) -
     return (tuples, 0) if suppressed.all() else _keep(tuples, ~suppressed)
 
 
-def without_missing(tuples: Tuples) -> tuple[Tuples, int]:
-    """Drop the rows with a missing value; return the rest and the number dropped."""
+def without_missing(tuples: Tuples, person: str | None = None) -> tuple[Tuples, int]:
+    """Drop the rows with a missing value, other than that of the person; return the rest and the number dropped."""
     complete = np.ones(len(tuples.count), dtype=bool)
     for position, domain in enumerate(tuples.domains):
-        if domain.missing is not None:
+        if domain.missing is not None and domain.name != person:
             complete &= tuples.codes[:, position] != domain.missing
     return _keep(tuples, complete)
 
 
 def class_counts(
-    tuples: Tuples, quasi: Sequence[str], sensitive: str | None, missing: Missing = Missing.VALUE
+    tuples: Tuples,
+    quasi: Sequence[str],
+    sensitive: str | None,
+    missing: Missing = Missing.VALUE,
+    person: str | None = None,
 ) -> ClassCounts:
     """Group tuples into equivalence classes and count a sensitive attribute in each.
+
+    With a person column, people are counted instead of rows; see `person_counts`.
 
     With ``missing="wildcard"`` an attacker cannot rule out a row by a quasi-identifier that is
     missing. The class of a row is then every row that equals it in all columns where that other
@@ -166,12 +187,21 @@ def class_counts(
         present = np.flatnonzero(np.bincount(code, minlength=len(domain)))
         rank = np.zeros(len(domain), dtype=np.int64)
         rank[present] = np.arange(len(present))
-        value = rank[code]
+        value_of_tuple = rank[code]
         attribute = replace(domain, values=domain.values.gather(present))
-        total = sum_by_index(value, tuples.count, len(present))
-        owner, value, count = _entries(of_tuple, value, tuples.count, len(present))
+        total = sum_by_index(value_of_tuple, tuples.count, len(present))
+        if person is None:
+            owner, value, count = _entries(of_tuple, value_of_tuple, tuples.count, len(present))
 
     size = records
+    if person is not None:
+        visits = Visits.of(tuples, person, of_tuple)
+        overlap = _overlapping(visits, *_candidates(labels, domains)) if missing is Missing.WILDCARD else None
+        of_entry = None if sensitive is None else value_of_tuple[visits.place]
+        found = count_people(visits, len(labels), of_entry, len(total), overlap)
+        start = np.searchsorted(found.owner, np.arange(len(labels) + 1))
+        arrays = found.size, found.records, start, found.value, found.count, found.total
+        return ClassCounts(*arrays, attribute, labels, domains, found.unit, found.links)
     if missing is Missing.WILDCARD:
         target, source = _candidates(labels, domains)
         size = sum_by_index(target, records[source], len(labels))
@@ -201,6 +231,15 @@ def _entries(owner: NDArray[np.intp], value: NDArray[np.intp], count: Ints, valu
     first, of_pair = group_keys(pair)
     distinct = pair[first]
     return distinct // values, distinct % values, sum_by_index(of_pair, count, len(distinct))
+
+
+def _overlapping(visits: Visits, target: Ints, source: Ints) -> Visits:
+    """Repeat the rows of each class in all classes that they may belong to; places are entries of the visits."""
+    order = np.argsort(visits.owner, kind="stable")
+    start = np.searchsorted(visits.owner[order], np.arange(int(max(target.max(), source.max())) + 2))
+    pair, entry = ranges(start[source], start[source + 1])
+    entry = order[entry]
+    return Visits(target[pair], visits.person[entry], visits.rows[entry], entry)
 
 
 def _candidates(labels: NDArray[np.int32], domains: Sequence[Domain]) -> tuple[Ints, Ints]:

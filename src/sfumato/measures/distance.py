@@ -86,10 +86,10 @@ def earth_movers_distance(counts: ClassCounts, attribute: Domain, distance: Dist
 def _total_variation(counts: ClassCounts, group: Ints) -> Floats:
     """Sum max(q - p, 0) over groups of values: the mass that must move to another group."""
     groups = int(group.max()) + 1
-    p = np.bincount(group, weights=counts.total, minlength=groups) / counts.rows
+    p = np.bincount(group, weights=counts.total, minlength=groups) / counts.whole
     cell, of_entry = np.unique(counts.owner * groups + group[counts.value], return_inverse=True)
     owner = cell // groups
-    q = np.bincount(of_entry, weights=counts.count) / counts.size[owner]
+    q = np.bincount(of_entry, weights=counts.count) / counts.mass[owner]
     return np.bincount(owner, weights=np.maximum(q - p[cell % groups], 0)).astype(np.float64)
 
 
@@ -124,13 +124,13 @@ def _along_a_line(counts: ClassCounts, places: Floats) -> Floats:
     from prefix sums of F_p and the one point where F_p crosses F_q.
     """
     step = np.diff(places)
-    table = np.cumsum(counts.total)[:-1] / counts.rows  # F_p right of each value but the last
+    table = np.cumsum(counts.total)[:-1] / counts.whole  # F_p right of each value but the last
     width = np.concatenate([[0.0], np.cumsum(step)])
     area = np.concatenate([[0.0], np.cumsum(step * table)])
 
     first = counts.start[:-1]
     before = np.cumsum(counts.count) - counts.count
-    q = (before + counts.count - before[first][counts.owner]) / counts.size[counts.owner]  # F_q from each entry on
+    q = (before + counts.count - before[first][counts.owner]) / counts.mass[counts.owner]  # F_q from each entry on
     left = counts.value
     right = np.append(left[1:], len(places) - 1)
     right[counts.start[1:] - 1] = len(places) - 1  # the last gap of a class extends to the end of the line

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from sfumato._repr import Discreet
+from sfumato.data.certificate import PERSON
 from sfumato.data.coding import Domain
 from sfumato.data.guarantee import Guarantee
-from sfumato.errors import OptionError
+from sfumato.errors import InputError, OptionError
 from sfumato.measures.classes import ClassCounts, Floats, Numbers
 
 if TYPE_CHECKING:
@@ -194,6 +195,14 @@ class ClassGuarantee(Guarantee):
         """Count the classes of a released table, and return whether all of them keep the guarantee."""
         from sfumato.measures.assess import measure
 
+        if release.unit == PERSON and release.table.schema.person is None:
+            found = getattr(release, "assessment", None)
+            if found is None or found.unit != PERSON or found.verdict is None:
+                raise InputError(
+                    f"whether {self} holds for people cannot be measured without the person column",
+                    hint="verify it with its source: sfumato verify RELEASE --source ORIGINAL",
+                )
+            return any(check.guarantee == self and check.held for check in found.verdict.checks)
         return bool(measure(release.table, require=[self]).verdict)
 
 

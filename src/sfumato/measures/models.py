@@ -88,7 +88,7 @@ class AlphaK(PerEntry):
 
     def per_entry(self, counts: ClassCounts) -> Floats:
         """Return q_v, or 0 for a value that was not chosen."""
-        share = counts.count / counts.size[counts.owner]
+        share = counts.count / counts.mass[counts.owner]
         if self.values is None or counts.attribute is None:
             return share
         labels = [counts.attribute.label(code) for code in range(len(counts.attribute))]
@@ -153,7 +153,7 @@ class EntropyL(ClassGuarantee):
         """Return exp(H(q)), a real number."""
         first = counts.start[:-1]
         count = counts.count.astype(float)
-        entropy = np.log(counts.size) - np.add.reduceat(count * np.log(count), first) / counts.size
+        entropy = np.log(counts.mass) - np.add.reduceat(count * np.log(count), first) / counts.mass
         uniform = np.maximum.reduceat(count, first) == np.minimum.reduceat(count, first)
         # For a uniform class, return the exact number of values, without the rounding errors of logarithms.
         return np.where(uniform, np.diff(counts.start), np.exp(entropy))
@@ -272,7 +272,7 @@ class EnhancedBeta(BetaLikeness):
     def per_entry(self, counts: ClassCounts) -> Floats:
         """Return (q - p) / p where that is at most -ln p, else infinity."""
         gain = super().per_entry(counts)
-        cap = -np.log(counts.total / counts.rows)[counts.value]
+        cap = -np.log(counts.total / counts.whole)[counts.value]
         return np.where(gain <= cap, gain, np.inf)
 
 

@@ -1,7 +1,8 @@
 """Count the people behind the rows, by the column that identifies them.
 
-k rows of a class may be k visits of one person. If the identifier of a person repeats, numbers measured on rows do not
-hold for people, and a guarantee is given only if the caller states that rows, not people, are protected.
+k rows of a class may be k visits of one person. If a person column is named, people are counted instead of rows, see
+`person_counts`. If none is named and an identifier of people repeats, numbers measured on rows do not hold for people,
+and a guarantee is given only if the caller states that rows, not people, are protected.
 """
 
 from __future__ import annotations
@@ -126,6 +127,6 @@ def refuse_repeated(people: People | None, asked: Sequence[object], rows_are_uni
     if people is not None and people.repeat and asked and not rows_are_units:
         raise OptionError(
             f"{people.in_words}, so {asked[0]} would count rows and not people",
-            hint="use a table with one row per person, or protect rows instead of people with "
-            "rows_are_units / --rows-are-units",
+            hint=f"count people with person / --person {people.identifier}, or protect rows instead of people "
+            "with rows_are_units / --rows-are-units",
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from sfumato._repr import Discreet
-from sfumato.data.certificate import Certificate, is_regular_file
+from sfumato.data.certificate import PERSON, UNIT, Certificate, is_regular_file
 from sfumato.data.claim import Claim
 from sfumato.data.column_audit import accounted
 from sfumato.data.guarantee import Guarantee
@@ -63,6 +63,7 @@ class ReleasedTable(Artifact, Discreet):
     ----------
     table : the table
     assessment : the measurements; None if no quasi-identifier is named
+    of_rows : the measurements of the rows alone, if people were counted by a column that is not released
     """
 
     kind = "table"
@@ -72,6 +73,17 @@ class ReleasedTable(Artifact, Discreet):
 
     table: Table
     assessment: Assessment | None
+    of_rows: Assessment | None = field(default=None, kw_only=True)
+
+    @property
+    def unit(self) -> str:
+        """What the guarantees are about: rows, or people."""
+        return UNIT if self.assessment is None else self.assessment.unit
+
+    @property
+    def public(self) -> Assessment | None:
+        """The measurements that anyone can repeat on the release alone."""
+        return self.assessment if self.of_rows is None else self.of_rows
 
     @property
     def schema(self) -> Schema:
@@ -86,13 +98,13 @@ class ReleasedTable(Artifact, Discreet):
     @property
     def rows(self) -> int:
         """The number of rows, including suppressed ones."""
-        found = self.assessment
+        found = self.public
         return self.table.rows if found is None else found.rows + found.suppressed
 
     @property
     def claims(self) -> dict[str, Any]:
         """The number of rows, and all measured numbers."""
-        found = self.assessment
+        found = self.public
         if found is None:
             return {"rows": self.rows}
         counts = {"rows": found.rows, "classes": found.classes, "suppressed": found.suppressed}
@@ -108,13 +120,13 @@ class ReleasedTable(Artifact, Discreet):
         >>> sf.anonymize("patients.csv", "k=4", qi=["zip", "age"]).class_loss
         {'discernibility': 32, 'average_class': 4.0, 'suppressed': 0.0}
         """
-        found = self.assessment
+        found = self.public
         if found is None:
             return {}
         squares = sum(size * count for size, count in found.rows_by_class_size.items())
         return {
             "discernibility": squares + self.rows * found.suppressed,
-            "average_class": found.rows / found.classes,
+            "average_class": sum(found.rows_by_class_size.values()) / found.classes,
             "suppressed": found.suppressed / self.rows,
         }
 
@@ -148,7 +160,8 @@ class ReleasedTable(Artifact, Discreet):
         if escape_formulas:
             escape_file(path)
         table = Table(read(path).source, self.table.schema)
-        return kind.file, replace(self, table=table, assessment=self._measure(table, guarantees, kind))
+        found = self._measure(table, guarantees, kind)
+        return kind.file, replace(self, table=table, **{"assessment" if self.of_rows is None else "of_rows": found})
 
     def check_columns(self) -> None:
         """Refuse identifiers, and columns that look like one but were not marked as kept."""
@@ -157,9 +170,10 @@ class ReleasedTable(Artifact, Discreet):
 
     def refuse_identifiers(self) -> None:
         """Refuse columns that are declared as identifiers."""
-        if self.table.schema.identifiers:
+        named = [name for name in self.table.schema.identifiers if name != self.table.schema.person]
+        if named:
             raise ColumnError(
-                f"column '{self.table.schema.identifiers[0]}' is an identifier, which a release must not hold",
+                f"column '{named[0]}' is an identifier, which a release must not hold",
                 hint="leave it out of the table, or replace it with pseudonymize",
             )
 
@@ -167,14 +181,14 @@ class ReleasedTable(Artifact, Discreet):
         """Measure the written file, because a text file may read back differently."""
         if self.assessment is None:
             return None
-        asked = [one for one in guarantees if isinstance(one, ClassGuarantee)]
+        asked = [one for one in guarantees if isinstance(one, ClassGuarantee)] if self.of_rows is None else []
         found = measure(table, require=asked)
         if found.verdict is not None and not found.verdict:
             raise InputError(
                 f"read back from {kind.value}, the release does not keep {found.verdict.failed}",
                 hint="a text file loses types and empty texts: save it as parquet",
             )
-        return replace(found, people=self.assessment.people)
+        return found if found.unit == PERSON else replace(found, people=self.assessment.people)
 
     @classmethod
     def read(
@@ -186,9 +200,10 @@ class ReleasedTable(Artifact, Discreet):
         table = Table(read(folder / certificate.data).source, certificate.schema)
         asked = [Guarantee.from_dict(one) for one in certificate.guarantees]
         classes = [one for one in asked if isinstance(one, ClassGuarantee)]
+        hidden = certificate.unit == PERSON and certificate.schema.person is None
         claimed = classes or certificate.claims.keys() - {"rows"}  # masked tables claim nothing about their classes
-        found = measure(table, require=classes, progress=progress) if claimed else None
-        return LoadedTable(table, found, certificate.loss)
+        found = measure(table, require=[] if hidden else classes, progress=progress) if claimed else None
+        return LoadedTable(table, found, certificate.loss, certificate.unit)
 
     @classmethod
     def verify(
@@ -222,6 +237,12 @@ class LoadedTable(ReleasedTable):
     """A released table that was read from its folder, with the loss that its certificate states."""
 
     stated_loss: dict[str, Any]
+    stated_unit: str = UNIT
+
+    @property
+    def unit(self) -> str:
+        """What the guarantees are about, as stated."""
+        return self.stated_unit
 
     @property
     def certified_loss(self) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
-from sfumato.data.certificate import Certificate
+from sfumato.data.certificate import PERSON, UNIT, Certificate
 from sfumato.data.claim import Claim, quote, same_number, same_plain
 from sfumato.data.column_audit import doubts, naming
 from sfumato.data.guarantee import Guarantee
@@ -25,11 +26,12 @@ from sfumato.data.table import Table
 from sfumato.errors import SfumatoError
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.information_loss import ColumnLoss, Loss
+from sfumato.measures.models import KAnonymity, LDiversity
 
 if TYPE_CHECKING:
     from sfumato.measures.released_table import ReleasedTable
 
-__all__ = ["compare_recipe", "verify_table"]
+__all__ = ["compare_recipe", "is_tokens", "verify_table"]
 
 _WITHOUT_GUARANTEE = ("mask",)
 """Methods that promise nothing."""
@@ -46,8 +48,14 @@ def verify_table(released: ReleasedTable, folder: Path, certificate: Certificate
     unknown = sorted({*table.schema.names} - {*certificate.schema.names})
     if unknown:
         yield Claim("the certificate names all columns", False, quote(", ".join(unknown)))
-    if table.schema.identifiers:
-        yield Claim("no identifier is released", False, quote(", ".join(table.schema.identifiers)))
+    named = [name for name in table.schema.identifiers if name != table.schema.person]
+    if named:
+        yield Claim("no identifier is released", False, quote(", ".join(named)))
+    if table.schema.person is not None:
+        tokens = table.column(table.schema.person)
+        held = is_tokens(tokens)
+        yield Claim("people have tokens, not identifiers", held, "whole numbers from 1 on" if held else "other values")
+    yield from _of_people(released, certificate)
     yield from _check_identifying(table, certificate.schema)
     checks = () if found is None or found.verdict is None else found.verdict.checks
     for check in checks:
@@ -74,6 +82,36 @@ def verify_table(released: ReleasedTable, folder: Path, certificate: Certificate
     yield Claim(f"source.rows is {quote(rows)}", same_number(rows, released.rows), released.rows)
     if found is not None:
         yield from _loss(certificate, released.class_loss)
+
+
+def _of_people(released: ReleasedTable, certificate: Certificate) -> Iterator[Claim]:
+    """Check guarantees about people as far as rows tell: k people have at least k rows, and as many values."""
+    found = released.assessment
+    if certificate.unit != PERSON or certificate.schema.person is not None or found is None:
+        return
+    for one in map(Guarantee.from_dict, certificate.guarantees):
+        if not isinstance(one, ClassGuarantee):
+            continue
+        bound = {KAnonymity: found.k, LDiversity: found.l}.get(type(one))
+        if bound is not None and not one.accepts(bound):
+            yield Claim(f"{one} for people", False, f"not even for rows: {bound}")
+        else:
+            yield Claim.unchecked(
+                f"{one} for people", "it needs the person column: --source ORIGINAL measures it again"
+            )
+
+
+def is_tokens(values: pl.Series) -> bool:
+    """Return whether a column has the whole numbers from 1 on, in any order, and nothing else.
+
+    Examples
+    --------
+    >>> is_tokens(pl.Series([2, 1, 2])), is_tokens(pl.Series([7, 8])), is_tokens(pl.Series(["1"]))
+    (True, False, False)
+    """
+    if not values.dtype.is_integer() or values.has_nulls():
+        return False
+    return sorted(values.unique().to_list()) == list(range(1, values.n_unique() + 1))
 
 
 def _check_identifying(table: Table, certified: Schema) -> Iterator[Claim]:
@@ -106,6 +144,11 @@ def compare_recipe(folder: Path, certificate: Certificate, table: Table | None) 
             differing.append("it names another method")
         if not same_plain(recipe.options.get("parameters", {}), certificate.parameters):
             differing.append("it has other parameters")
+        if bool(recipe.options.get("keep_person_token")) != (certificate.schema.person is not None):
+            differing.append("it treats the person column otherwise")
+        unit = UNIT if recipe.schema.person is None else PERSON
+        if certificate.method not in _WITHOUT_GUARANTEE and certificate.unit != unit:
+            differing.append("it protects another unit")
         if bool(recipe.options.get("keep_order")) != (certificate.source.get("order") == "kept"):
             differing.append("it treats the order of the rows otherwise")
         others = _other_columns(recipe.schema, certificate.schema, table)
@@ -129,7 +172,7 @@ def compare_recipe(folder: Path, certificate: Certificate, table: Table | None) 
 
 def _other_columns(declared: Schema, certified: Schema, table: Table | None) -> Iterator[str]:
     """Yield the differences between the columns of a certificate and those that follow from the recipe."""
-    expected = declared.released()
+    expected = declared.released(tokens=certified.person is not None)
     if {*expected.names} != {*certified.names}:
         yield "it has other columns"
         return

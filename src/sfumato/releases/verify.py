@@ -8,13 +8,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+import polars as pl
+
 from sfumato._repr import Discreet
-from sfumato.data.certificate import Certificate, FileFacts, is_regular_file
+from sfumato.data.certificate import PERSON, Certificate, FileFacts, is_regular_file
 from sfumato.data.claim import Claim, quote
+from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.fingerprint import matches_fingerprint
-from sfumato.data.release import ARTIFACTS, Layout, artifact_of
+from sfumato.data.io.folders import private_folder
+from sfumato.data.recipe import Recipe
+from sfumato.data.release import ARTIFACTS, Layout, Release, artifact_of
+from sfumato.data.table import read
 from sfumato.engines.engine import Progress
-from sfumato.errors import OptionError
+from sfumato.errors import InputError, OptionError, SfumatoError
+from sfumato.releases.load import run
 
 __all__ = ["Claim", "Verification", "verify"]
 
@@ -88,7 +95,8 @@ def verify(release: str | Path, *, source: str | Path | None = None, progress: P
         The folder of the release.
     source : path, optional
         The original file, to see whether it is the one that the release was made of. Only the maker
-        of the release can tell: see `fingerprint`.
+        of the release can tell: see `fingerprint`. Guarantees about people, whose column is not released, are
+        measured on it: the release is made again, and must be the same.
     progress : callable, optional
         Called now and then with the share of the rows that has been counted.
 
@@ -113,6 +121,8 @@ def verify(release: str | Path, *, source: str | Path | None = None, progress: P
         return Verification((Claim(f"it is a {known}", False, quote(certificate.kind)),), certificate)
     claims = [*_files(folder, certificate, kind.layout), *kind.verify(folder, certificate, progress)]
     claims += _source(certificate, source)
+    if source is not None and certificate.unit == PERSON and certificate.schema.person is None:
+        claims += _people(folder, certificate, source)
     return Verification(tuple(claims), certificate)
 
 
@@ -141,6 +151,31 @@ def _files(folder: Path, certificate: Certificate, layout: Layout) -> Iterator[C
         yield Claim(f"the {certificate.kind} is in {known}", False, quote(certificate.data))
     if "report.html" in certificate.files:
         yield Claim.unchecked("report.html", "it is written for people, partly from the original")
+
+
+def _people(folder: Path, certificate: Certificate, source: str | Path) -> Iterator[Claim]:
+    """Make the release again from its original: it must be the same table, and its classes are counted in people."""
+    asked = ", ".join(str(Guarantee.from_dict(one)) for one in certificate.guarantees)
+    claim = f"{asked} for people, made again from '{Path(source).name}'"
+    try:
+        recipe = Recipe.of_release(folder)
+        if recipe.command != "anonymize":
+            raise InputError("its recipe is not for anonymize")
+        again = run(recipe, source)
+        assert isinstance(again, Release)
+        with private_folder() as scratch:
+            kind = {"format": Path(certificate.data).suffix.removeprefix(".")}
+            name, _ = again.artifact.write_into(scratch, again.guarantees, **kind)
+            same = _rows_of(scratch / name).equals(_rows_of(folder / certificate.data))
+    except SfumatoError as error:
+        yield Claim(claim, False, str(error).partition("\n")[0])
+        return
+    yield Claim(claim, same, "the same rows" if same else "other rows")
+
+
+def _rows_of(path: Path) -> pl.DataFrame:
+    rows = read(path).to_polars()
+    return rows.sort(rows.columns, nulls_last=True)
 
 
 def _source(certificate: Certificate, source: str | Path | None) -> Iterator[Claim]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sfumato._repr import Discreet
 from sfumato.data.hierarchies.label_paths import MISSING
 from sfumato.data.io.source import File
-from sfumato.data.schema import Kind, Role
+from sfumato.data.schema import Kind
 from sfumato.data.table import Table
 from sfumato.measures.assess import MOST_ROWS, profiles_of
 from sfumato.measures.assessment import SMALLEST_SHOWN, Profile, round_shares
@@ -139,7 +139,7 @@ def binned_profiles(table: Table, names: Sequence[str], *, most: int = 12) -> tu
 
 
 def _binned(table: Table, profile: Profile, most: int) -> Profile:
-    if profile.values is None or profile.role is Role.IDENTIFIER or not table.rows:
+    if profile.values is None or profile.role.is_identifier or not table.rows:
         return profile
     codes = table.encode([profile.column])
     of = universe(codes.domains[0])

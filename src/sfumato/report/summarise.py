@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sfumato.data.certificate import PERSON
 from sfumato.data.schema import Role
 from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
 from sfumato.measures.guarantee import Witness
@@ -25,7 +26,10 @@ __all__ = [
     "MeasureLine",
     "Summary",
     "count",
+    "many_of",
     "number",
+    "of_unit",
+    "one_of",
     "percent",
     "risks_of",
     "role_of",
@@ -40,6 +44,7 @@ _ROLES = {
     Role.QUASI: "quasi-identifier",
     Role.SENSITIVE: "sensitive",
     Role.IDENTIFIER: "identifier",
+    Role.PERSON: "person",
     Role.TARGET: "target",
     Role.KEPT: "kept on purpose",
     Role.OTHER: "none",
@@ -111,7 +116,7 @@ _MODELS = {
         "linkage, re-identification",
         "coarsen or leave out the quasi-identifiers that single most people out, or suppress the rare rows",
         lambda a: (
-            f"{count(a.risk.uniques, 'row')} unique: no other row has the same combination of quasi-identifiers."
+            f"{of_unit(a, a.risk.uniques)} unique: no other {one_of(a)} has the same combination of quasi-identifiers."
             if a.k == 1
             else f"Everyone shares their combination of quasi-identifiers with at least {count(a.k - 1, 'other')}."
         ),
@@ -120,7 +125,7 @@ _MODELS = {
         "(α,k)-anonymity",
         "linkage, re-identification, homogeneity",
         _MIX,
-        lambda a: f"In the worst class one sensitive value fills {percent(a.alpha)} of the rows.",
+        lambda a: f"In the worst class one sensitive value fills {percent(a.alpha)} of the {many_of(a)}.",
     ),
     "l": _Model(
         "distinct l-diversity",
@@ -316,7 +321,7 @@ def warnings_of(assessment: Assessment) -> tuple[str, ...]:
     """
     doubtful = {name: reason for name, reason in assessment.kept.items() if reason}
     kept = tuple(f"the column '{name}' is kept unchanged on purpose: {reason}" for name, reason in doubtful.items())
-    return (*kept, *_people(assessment.people))
+    return (*kept, *(() if assessment.unit == PERSON else _people(assessment.people)))
 
 
 def _people(people: People | None) -> tuple[str, ...]:
@@ -324,6 +329,33 @@ def _people(people: People | None) -> tuple[str, ...]:
         return ()
     fewest = f"; the smallest class has {people.smallest:,} of them" if people.smallest is not None else ""
     return (f"{people.in_words}{fewest}: everything else here counts rows, not people",)
+
+
+def one_of(a: Assessment) -> str:
+    """Return the noun of what an assessment counts.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> one_of(sf.assess("patients.csv", qi=["zip"]))
+    'row'
+    """
+    return a.unit
+
+
+def many_of(a: Assessment) -> str:
+    """Return the same as a plural: ``"rows"`` or ``"people"``."""
+    return "people" if a.unit == PERSON else "rows"
+
+
+def of_unit(a: Assessment, number: int) -> str:
+    """Write a number of rows, or of people if an assessment counts them."""
+    return f"{number:,} {one_of(a) if number == 1 else many_of(a)}"
+
+
+def units_of(a: Assessment) -> int:
+    """Return the number of rows, or of people if an assessment counts them."""
+    return a.people.people if a.unit == PERSON and a.people is not None else a.rows
 
 
 def title_of(key: str) -> tuple[str, str]:
@@ -350,20 +382,25 @@ def _headline(a: Assessment) -> str:
         return f"Met: {'; '.join(str(check.guarantee) for check in a.verdict.checks)}"
     if a.k == 1:
         return (
-            f"People stand out: {a.risk.uniques:,} of {a.rows:,} rows ({percent(a.risk.uniques / a.rows)}) are unique"
+            f"People stand out: {a.risk.uniques:,} of {units_of(a):,} {many_of(a)} "
+            f"({percent(a.risk.uniques / units_of(a))}) are unique"
         )
-    return f"No row is unique: every class has at least {a.k:,} rows"
+    return f"No {one_of(a)} is unique: every class has at least {of_unit(a, a.k)}"
 
 
 def _facts(a: Assessment) -> list[str]:
+    people = f" of {of_unit(a, units_of(a))} ('{a.people.identifier}')" if a.people and a.unit == PERSON else ""
     facts = [
-        f"{count(a.rows, 'row')} in {count(a.classes, 'equivalence class', 'es')} over "
+        f"{count(a.rows, 'row')}{people} in {count(a.classes, 'equivalence class', 'es')} over "
         f"{count(len(a.quasi), 'quasi-identifier')}: {', '.join(a.quasi)}",
         f"sensitive: {', '.join(a.sensitive) or 'none named, so only k is measured'}",
         f"someone who knows a person's quasi-identifiers picks the right row with a chance of "
         f"{percent(a.risk.prosecutor_mean)} on average, {percent(a.risk.prosecutor_max)} at most; for "
-        f"{percent(a.risk.above_threshold)} of the rows it is above {percent(a.risk.threshold)}",
+        f"{percent(a.risk.above_threshold)} of the {many_of(a)} it is above {percent(a.risk.threshold)}",
     ]
+    if a.unicity:
+        known = ", ".join(f"{one.rows}: {percent(one.share)}" for one in a.unicity)
+        facts.append(f"people who are alone, given so many of their rows: {known}")
     if a.journalist and a.presence:
         facts.append(
             f"against the population table, the chance is {percent(a.journalist.journalist_mean)} on average, "
@@ -396,7 +433,7 @@ def _line(a: Assessment, key: str) -> MeasureLine:
         held=all(check.guarantee.accepts(check.measured.value) for check in checks) if checks else None,
         meaning=model.meaning(a),
         stops=model.stops,
-        witness=_witness(a.witnesses[key], a.quasi),
+        witness=_witness(a, a.witnesses[key]),
     )
 
 
@@ -427,21 +464,22 @@ def _profiles(a: Assessment) -> list[tuple[str, ...]]:
 def risks_of(side: Assessment | Standing) -> list[tuple[str, str]]:
     """Return the rows of a table of risks: a name and a number."""
     risk = side.risk
+    units = "people" if side.unit == PERSON else "rows"
     return [
         ("smallest class (k)", number(side.k)),
         ("classes", number(side.classes)),
-        ("unique rows", number(risk.uniques)),
+        (f"unique {units}", number(risk.uniques)),
         ("chance of picking a person's row, at most", share(risk.prosecutor_max)),
         ("the same on average", share(risk.prosecutor_mean)),
-        (f"rows with a chance above {percent(risk.threshold)}", share(risk.above_threshold)),
+        (f"{units} with a chance above {percent(risk.threshold)}", share(risk.above_threshold)),
     ]
 
 
-def _witness(witness: Witness, quasi: Sequence[str]) -> str:
-    rows = f"a class of {count(witness.size, 'row')}"
-    if witness.records < SMALLEST_SHOWN:
-        return rows
-    return f"{rows}: " + ", ".join(f"{name} = {witness.labels[name]}" for name in quasi)
+def _witness(a: Assessment, witness: Witness) -> str:
+    members = f"a class of {of_unit(a, witness.size)}"
+    if min(witness.records, witness.size) < SMALLEST_SHOWN:
+        return members
+    return f"{members}: " + ", ".join(f"{name} = {witness.labels[name]}" for name in a.quasi)
 
 
 def _bars(a: Assessment) -> list[Bar]:

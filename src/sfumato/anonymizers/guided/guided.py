@@ -312,6 +312,16 @@ class Guided(Partitioner):
             group_of[of_leaf] = np.arange(len(of_leaf))
             self.routes_ = Routes(tree, group_of, self.published_)
 
+    def _settle(self, problem: Problem) -> None:
+        before = self.groups_
+        super()._settle(problem)
+        self.wide_, self.groups_ = problem, self.members_.group
+        if self.routes_ is not None:
+            merged = np.zeros(int(before.max()) + 1, dtype=np.int64)
+            merged[before] = self.groups_
+            group_of = np.where(self.routes_.group < 0, -1, merged[self.routes_.group])
+            self.routes_ = Routes(self.routes_.tree, group_of, self.published_)
+
     def _recoding(self, without: Sequence[str], shuffle: bool) -> Recoding:
         return Recoding(self.wide_.tuples, self.published_, self.groups_, without, shuffle=shuffle)
 

@@ -42,7 +42,7 @@ class Lattice(Anonymizer):
     guarantees, qi, sensitive, new_rows
         See `Anonymizer`.
     suppress : float
-        The largest share of rows that may be suppressed.
+        The largest share of rows that may be suppressed; of the weight of people, if they are counted.
     objective : {"leaves", "precision", "discernibility"}
         The loss to minimise; see `Objective`.
     most_nodes : int
@@ -168,6 +168,12 @@ class Lattice(Anonymizer):
         codes = [problem.codes[kept, column] for column in range(len(problem.domains))]
         labels = [self._labels(domain)[code] for domain, code in zip(self.domains_, codes, strict=True)]
         self.released_ = pl.DataFrame([series.alias(str(column)) for column, series in enumerate(labels)]).unique()
+
+    def _settle(self, problem: Problem) -> None:
+        super()._settle(problem)
+        found = self.generalisation_
+        rows = int(problem.records[found.of_tuple < 0].sum())
+        self.generalisation_ = replace(found, suppressed=rows)
 
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
         """Generalise the tuples, and suppress those whose class is not in the release."""

@@ -32,7 +32,7 @@ from sfumato.measures.models import AlphaK, KAnonymity, RecursiveCL
 if TYPE_CHECKING:
     from sfumato.anonymizers.microaggregation.kernels import Scale
 
-__all__ = ["Metric", "Microaggregate", "microaggregate", "neighbours"]
+__all__ = ["Metric", "Microaggregate", "keeping", "microaggregate", "neighbours"]
 
 _FEW = 12_000_000  # comparisons of tuples that take less time than loading the compiled kernels
 _BARELY = 1e-12  # the shortfall of a class that is exactly on a strict bound
@@ -89,7 +89,7 @@ def neighbours(problem: Problem, output: Output, *, block: int = 4096, metric: M
     """Microaggregate, and merge groups that would be published alike; see `microaggregate`."""
     groups = microaggregate(problem, block=block, metric=metric)
     while (number := _published_alike(problem, groups, output)).max() + 1 < len(number):
-        groups = _keeping(problem, number[groups], metric)
+        groups = keeping(problem, number[groups], metric)
     return groups
 
 
@@ -134,7 +134,7 @@ def microaggregate(problem: Problem, *, block: int = 4096, metric: Metric | None
     problem.require_reachable()
     k = limits(problem.counts, problem.guarantees).k
     groups = _mdav(problem, k, _blocks(problem, max(block, k)), metric)
-    groups = _keeping(problem, groups, metric)
+    groups = keeping(problem, groups, metric)
     problem.require_kept(problem.merge(groups))
     return groups
 
@@ -208,8 +208,20 @@ def _deviation(place: Floats, records: Ints) -> float:
     return float(np.sqrt(np.average((place - mean) ** 2, weights=records)))
 
 
-def _keeping(problem: Problem, groups: Ints, metric: Metric | None) -> Ints:
-    """Merge the group that misses a guarantee most with the nearest one, until none misses any."""
+def keeping(problem: Problem, groups: Ints, metric: Metric | None = None) -> Ints:
+    """Merge the group that misses a guarantee most with the nearest one, until none misses any.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.engines import reduce
+    >>> problem = Problem.of(reduce(sf.Table(pl.DataFrame({"x": [0, 1, 8, 9]})), ["x"]), ["x"], [], [sf.KAnonymity(2)])
+    >>> keeping(problem, np.array([0, 1, 2, 2])).tolist()
+    [0, 0, 1, 1]
+    """
+    if problem.people is not None:
+        groups = _merged_in_pairs(problem, groups)
     missed = _missed(problem.guarantees, problem.merge(groups))
     if not missed.any():
         return groups
@@ -233,8 +245,47 @@ def _keeping(problem: Problem, groups: Ints, metric: Metric | None) -> Ints:
     return merged
 
 
+def _merged_in_pairs(problem: Problem, groups: Ints) -> Ints:
+    """Merge groups of people that miss a guarantee in pairs of neighbours, round by round.
+
+    To count people takes as long as to count all rows, so groups are not merged one by one. In a round every group is
+    in one pair at most, and only the merged ones are counted again, where that is enough.
+    """
+    from scipy.spatial import cKDTree
+
+    length = [max(len(line.position) - 1, 1) for line in problem.lines]
+    places = problem.positions / length
+    missed = _missed(problem.guarantees, problem.merge(groups)) > 0
+    while (small := np.flatnonzero(missed)).size and len(missed) > 1:
+        members = np.bincount(groups, problem.records)
+        centres = np.column_stack([np.bincount(groups, problem.records * place) / members for place in places.T])
+        _, near = cKDTree(centres).query(centres[small], k=2)
+        other = np.where(near[:, 0] == small, near[:, 1], near[:, 0])
+        into = np.arange(len(missed))
+        free = np.ones(len(missed), dtype=bool)
+        for mine, theirs in zip(small.tolist(), other.tolist(), strict=True):
+            if free[mine] and free[theirs]:
+                free[mine] = free[theirs] = False
+                into[mine] = theirs
+        used, number = np.unique(into, return_inverse=True)
+        changed = np.zeros(len(used), dtype=bool)
+        changed[number[~free]] = True
+        groups, missed = number[groups], missed[used]
+        if not problem.only_counts_members:
+            missed = _missed(problem.guarantees, problem.merge(groups)) > 0
+            continue
+        tuples = np.flatnonzero(changed[groups])
+        _, own = np.unique(groups[tuples], return_inverse=True)
+        missed[changed] = _missed(problem.guarantees, problem.only(tuples).merge(own)) > 0
+    return groups
+
+
 def _against_the_rest(problem: Problem, rows: Ints) -> list[ClassCounts]:
     """Return the counts of a table with two classes: some tuples, and all others; or one, if there are none."""
+    if problem.people is not None:
+        others = np.ones(len(problem), dtype=np.int64)
+        others[rows] = 0
+        return problem.merge(others)
     mine = int(problem.records[rows].sum())
     size = np.array([mine, problem.counts[0].rows - mine])
     number = 1 + bool(size[1])

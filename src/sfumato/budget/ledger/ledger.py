@@ -186,8 +186,9 @@ class Ledger:
         path : str or Path, optional
             The ledger file.
         unit : str
-            What the limit is for: each "row", or all of the data as one "client" of federated trainings. A ledger of
-            clients needs a path of its own; neither takes an event of the other unit.
+            What the limit is for: each "row", a "person" with all of their rows, or all of the data as one "client" of
+            federated trainings. A ledger of people or clients needs a path of its own; none takes an event of another
+            unit. Two ledgers of the same data know nothing of each other: what is spent adds up.
 
         Examples
         --------
@@ -200,7 +201,7 @@ class Ledger:
         if unit not in UNITS:
             raise OptionError(f"the unit of a ledger must be one of {', '.join(UNITS)}, got {unit!r}")
         if unit != UNIT and path is None:
-            raise OptionError(f"a ledger of the unit {unit} needs a file of its own", hint="give path=")
+            raise OptionError(f"a ledger of the unit {unit} needs a file of its own", hint="give path / --ledger")
         table = _table(data)
         fingerprint, rows = _identity(table)
         limit = _limit(epsilon, delta, rows)

@@ -37,6 +37,7 @@ __all__ = ["QueryAnswer", "Row"]
 
 _ANSWER = "answer.json"
 _LARGEST = 2**60  # count
+_OF_PEOPLE = ("person", "rows_per_person")
 _TERMS = ("question", "epsilon", "delta", "discover", "confidence", "whole", "relation", "private", "events")
 
 
@@ -179,7 +180,7 @@ class QueryAnswer(Artifact, Discreet):
 
     def release(self, origin: Path | None) -> Release:
         """Return the answer as a release; its number of rows is private."""
-        promise = DifferentialPrivacy(self.epsilon, self.delta, self.relation)
+        promise = DifferentialPrivacy(self.epsilon, self.delta, self.relation, self.plan.unit)
         return Release(
             artifact=self,
             method="query",
@@ -198,6 +199,7 @@ class QueryAnswer(Artifact, Discreet):
             "epsilon": self.epsilon,
             "delta": self.delta,
             "relation": self.relation.value,
+            "unit": self.plan.unit,
             "confidence": self.confidence,
             "event": self.event.to_dict(),
             "spent": self.spent and self.spent.to_dict(),
@@ -225,11 +227,13 @@ class QueryAnswer(Artifact, Discreet):
         if not is_regular_file(path):
             raise FileError(f"'{certificate.data}' is missing, or not a regular file")
         try:
-            if stated.keys() != {*_TERMS}:
-                raise FileError(f"{quote(', '.join(sorted(stated.keys() ^ {*_TERMS})))} is missing or unknown")
+            known = {*_TERMS, *({*_OF_PEOPLE} if "person" in stated else ())}
+            if stated.keys() != known:
+                raise FileError(f"{quote(', '.join(sorted(stated.keys() ^ known)))} is missing or unknown")
             if not all(isinstance(stated[name], bool) for name in ("discover", "whole", "private")):
                 raise FileError("a term is of another type")
-            terms = {name: stated[name] for name in ("epsilon", "delta", "discover", "confidence", "whole")}
+            named = ("epsilon", "delta", "discover", "confidence", "whole", *_OF_PEOPLE)
+            terms = {name: stated[name] for name in named if name in stated}
             plan = Plan(Question.parse(stated["question"]), certificate.schema, **terms)
             rows = _read_rows(read_plain(path), plan)
             return cls(plan, rows, Relation(stated["relation"]), stated["private"])
@@ -266,7 +270,7 @@ class QueryAnswer(Artifact, Discreet):
             why = "its noise came from a given seed" if not self.private else f"{len(certificate.guarantees)} are"
             yield Claim("one epsilon is guaranteed", False, why)
             return
-        stated = DifferentialPrivacy(self.epsilon, self.delta, self.relation).to_dict()
+        stated = DifferentialPrivacy(self.epsilon, self.delta, self.relation, self.plan.unit).to_dict()
         same = same_plain(certificate.guarantees[0], stated)
         yield Claim("the guarantee is the cost of the question", same, "the same" if same else "another one")
         if same:

@@ -19,17 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
-from sfumato.budget.events import Composed, Event, Relation
+from sfumato.budget.events import Composed, Event, Relation, for_people
 from sfumato.budget.mechanisms.additive import declared_bounds
 from sfumato.budget.mechanisms.selection import Extreme, Quantile
 from sfumato.budget.mechanisms.statistics import Count, Mean, OfRecords, Sum, Variance
 from sfumato.budget.query.discovery import SelectCategories
 from sfumato.budget.query.question import Question, StatisticName
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.coding import canonical_text
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
-from sfumato.data.validate import real
+from sfumato.data.validate import real, whole
 from sfumato.errors import ColumnError, OptionError, SchemaError
 
 __all__ = ["NumberColumn", "Plan", "check_terms", "public_schema", "statistic_for"]
@@ -120,9 +121,17 @@ class Plan:
     confidence: float = 0.95
     whole: bool = False
     """Whether the declared type of the column of numbers is a whole number."""
+    person: str | None = None
+    """The column that says which rows are of the same person, if people are protected."""
+    rows_per_person: int | None = None
+    """The most rows of a person that count."""
 
     def __post_init__(self) -> None:
         check_terms(self.epsilon, self.delta, self.confidence, self.discover)
+        if (self.person is None) != (self.rows_per_person is None) or (self.person and self.discover):
+            raise OptionError("a person column needs a bound on the rows of a person, and groups that are declared")
+        if self.rows_per_person is not None:
+            object.__setattr__(self, "rows_per_person", whole("the rows of a person", self.rows_per_person))
         for name in ("epsilon", "delta", "confidence"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if {*self.schema.names} != {*_columns_of(self.question)}:
@@ -140,7 +149,10 @@ class Plan:
         asked = question if isinstance(question, Question) else Question.parse(question)
         check_terms(terms["epsilon"], *(terms[name] for name in ("delta", "confidence", "discover")))
         public = public_schema(table, schema)
+        terms["person"] = _person(public, terms.get("person"), terms.get("rows_per_person"), terms["discover"])
         domains = () if terms["discover"] else asked.groups
+        if terms["person"] is not None and public[terms["person"]].name in _columns_of(asked):
+            raise OptionError(f"the person column '{terms['person']}' cannot be a part of the question")
         columns = [
             Column(
                 name=name,
@@ -219,7 +231,7 @@ class Plan:
 
     def statistic(self, relation: Relation) -> OfRecords:
         """Return the statistic of each group."""
-        share = self.epsilon / 2 if self.discover else self.epsilon
+        share = self.epsilon / 2 if self.discover else self.epsilon / (self.rows_per_person or 1)
         return statistic_for(self.question, self.bounded, share, self.confidence, relation)
 
     def selection(self, relation: Relation) -> SelectCategories | None:
@@ -231,7 +243,14 @@ class Plan:
     def event(self, relation: Relation) -> Event:
         """Return the cost of the answer."""
         selection, statistic = self.selection(relation), self.statistic(relation)
+        if self.rows_per_person is not None:
+            return for_people(statistic.event, self.rows_per_person)
         return statistic.event if selection is None else Composed((selection.event, statistic.event))
+
+    @property
+    def unit(self) -> str:
+        """What epsilon protects: a row, or a person."""
+        return UNIT if self.person is None else PERSON
 
     def to_dict(self) -> dict[str, Any]:
         """Return the question and its terms as plain values; the schema is stored on its own."""
@@ -241,6 +260,7 @@ class Plan:
             "delta": self.delta,
             "discover": self.discover,
             "confidence": self.confidence,
+            **({} if self.person is None else {"person": self.person, "rows_per_person": self.rows_per_person}),
         }
 
 
@@ -291,6 +311,27 @@ def check_terms(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> No
         check_delta(delta)
     elif delta != 0:
         raise OptionError(f"delta is only for discovering groups, got {delta!r}", hint="add discover / --discover")
+
+
+def _person(public: Schema, person: str | None, rows: Any, discover: bool) -> str | None:
+    """Return the person column, and check that the rows of a person are bounded."""
+    person = person if person is not None else public.person
+    if person is None:
+        if rows is not None:
+            raise OptionError("rows_per_person needs a person column", hint="name it with person / --person")
+        return None
+    if rows is None:
+        raise OptionError(
+            f"column '{public[person].name}' asks to protect people, but the rows of a person are not bounded",
+            hint="rows_per_person / --rows-per-person N: of people with more, N are drawn at random; N must not be "
+            "chosen by looking at the data",
+        )
+    whole("the rows of a person", rows)
+    if discover:
+        raise OptionError(
+            "groups are not discovered for people", hint="declare their values with --domain or in a schema"
+        )
+    return person
 
 
 def _columns_of(question: Question) -> Sequence[str]:

@@ -85,13 +85,15 @@ def preview(
     schema: Schema | str | Path | None = None,
     discover: bool = False,
     confidence: float = 0.95,
+    person: str | None = None,
+    rows_per_person: int | None = None,
     ledger: str | Path | None = None,
 ) -> Preview:
     """Return the cost of a question and the width of its answer, without asking it.
 
     Parameters
     ----------
-    data, question, epsilon, delta, schema, discover, confidence
+    data, question, epsilon, delta, schema, discover, confidence, person, rows_per_person
         See `query`.
     ledger : path, optional
         A ledger file, to compare with the remaining budget. By default no ledger is looked up, because that would
@@ -116,6 +118,8 @@ def preview(
         delta=delta,
         discover=discover,
         confidence=confidence,
+        person=person,
+        rows_per_person=rows_per_person,
     )
     relation, left, fits = Relation.ADD_REMOVE, None, None
     if ledger is not None:

@@ -34,10 +34,11 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
+from sfumato.engines.tuples import Tuples
 from sfumato.engines.tuples import group as group_rows
 from sfumato.errors import OptionError
 
-__all__ = ["query", "run_recipe"]
+__all__ = ["at_most", "query", "run_recipe"]
 
 Ints = NDArray[np.int64]
 
@@ -51,6 +52,8 @@ def query(
     schema: Schema | str | Path | None = None,
     discover: bool = False,
     confidence: float = 0.95,
+    person: str | None = None,
+    rows_per_person: int | None = None,
     note: str = "",
     ledger: Ledger | str | Path | None = None,
     insecure_seed: int | None = None,
@@ -75,6 +78,12 @@ def query(
         Whether to select the groups privately, for half of epsilon and the delta; only large groups are found.
     confidence : float
         The probability that an interval contains the exact value of its group.
+    person : str, optional
+        The column that says which rows are of the same person, to protect people instead of rows; that of the schema by
+        default. The ledger must be one for people: ``Ledger.grant(..., unit="person")``.
+    rows_per_person : int, optional
+        With a person column: how many rows of a person count. Of people with more, so many are drawn at random, which
+        biases the answer; with fewer, there is more noise than needed. Do not choose it by looking at the data.
     note : str
         Stored in the ledger together with the question.
     ledger : Ledger or path, optional
@@ -101,12 +110,12 @@ def query(
     """
     source = Source(insecure_seed=insecure_seed)
     table = Table.of(data).as_declared()
-    plan = Plan.of(
-        table, question, schema=schema, epsilon=epsilon, delta=delta, discover=discover, confidence=confidence
-    )
+    terms: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "discover": discover, "confidence": confidence}
+    terms |= {"person": person, "rows_per_person": rows_per_person}
+    plan = Plan.of(table, question, schema=schema, **terms)
     with Ledger.of(table, ledger) as book:
         relation, event = book.relation, plan.event(book.relation)
-        rows = _Rows.of(table, plan)  # before the charge: a question that fails is not charged
+        rows = _Rows.of(table, plan, source)  # before the charge: a question that fails is not charged
         asked = str(plan.question)
         book.charge(event, note=f"{asked} ({note})" if note else asked, private=source.private)
         account = book.account
@@ -134,7 +143,7 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
             hint="run(recipe, data, ledger=Ledger.of(data))",
         )
     terms = {"question", "epsilon", "delta", "discover", "confidence"}
-    if recipe.options.keys() != terms:
+    if recipe.options.keys() - {"person", "rows_per_person"} != terms:
         raise OptionError("the recipe does not describe a question", hint="'sfumato query -o FOLDER' writes one")
     return query(data, schema=recipe.schema, **recipe.options, **options)
 
@@ -150,13 +159,16 @@ class _Rows:
     """The records, all in one group."""
 
     @classmethod
-    def of(cls, table: Table, plan: Plan) -> _Rows:
+    def of(cls, table: Table, plan: Plan, source: Source) -> _Rows:
         question, bounded = plan.question, plan.bounded
         plain = Table(table.source, origin=table.origin)  # without its schema, which must not reject values
-        tuples = reduce(plain, list(plan.schema.names) or plain.schema.names[:1])
+        names = [*plan.schema.names, *([] if plan.person is None else [plan.person])]
+        tuples = reduce(plain, names or plain.schema.names[:1])
         if question.where is not None:
             kept = question.where.holds(tuples)
             tuples = replace(tuples, codes=tuples.codes[kept], count=tuples.count[kept])
+        if plan.person is not None and plan.rows_per_person is not None:
+            tuples = at_most(tuples, plan.person, plan.rows_per_person, source)
         value = np.full(len(tuples.count), np.nan)
         if bounded:
             at = tuples.position[bounded.name]
@@ -194,6 +206,32 @@ class _Rows:
         seen = new[group] >= 0
         records = self.records
         return keys, Records(new[group][seen], records.value[seen], records.count[seen], len(kept))
+
+
+def at_most(tuples: Tuples, person: str, rows: int, source: Source) -> Tuples:
+    """Keep at most so many rows of each person, drawn at random; a row without a person is one of its own.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> visits = Table(pl.DataFrame({"sex": ["f", "f", "f", "m"], "patient": [1, 1, 1, 2]}))
+    >>> at_most(reduce(visits, ["sex", "patient"]), "patient", 2, Source()).count.tolist()
+    [2, 1]
+    """
+    position = tuples.position[person]
+    codes, gap = tuples.codes[:, position].astype(np.int64), tuples.domains[position].missing
+    held = np.bincount(codes, weights=tuples.count)
+    if gap is not None:
+        held[gap:] = 0
+    if held.max(initial=0) <= rows:
+        return tuples
+    place = np.repeat(np.arange(len(codes)), tuples.count)  # the tuple of every row
+    order = np.lexsort((source.words(len(place)), codes[place]))
+    owner = codes[place][order]
+    rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    kept = place[order][(rank < rows) | (owner == (-1 if gap is None else gap))]
+    count = np.bincount(kept, minlength=len(codes))
+    return replace(tuples, codes=tuples.codes[count > 0], count=count[count > 0])
 
 
 def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:

@@ -51,7 +51,7 @@ _GUARANTEES = {
     "--delta-disclosure": ("delta_disclosure", "Every value's share changes by a factor of less than e to this power."),
 }
 _ALL = "/"  # the page that compares all releases; no release has this name
-_ROLES = ("qi", "sensitive", "identifiers", "keep", "target", "schema_file")
+_ROLES = ("qi", "sensitive", "identifiers", "person", "keep", "target", "schema_file")
 _HOW = ("methods", "suppress", "levels", "representative", "exact_ends", "relaxed")
 _SINGLE_VALUES = ("median", "mean", "medoid")
 _WITHOUT_PAGE = 0.7  # the share of the work on a release before its page
@@ -125,6 +125,11 @@ def _guarantee_options(command: Any) -> Any:
     type=Choice("csv", "parquet", of="measures.released_table:Format"),
     help="The format of the table in a folder.  [default: that of FILE]",
 )
+@click.option(
+    "--keep-person-token",
+    is_flag=True,
+    help="With --person: release a random number for each person, so that anyone can count people and link rows.",
+)
 @click.option("--keep-order", is_flag=True, help="Leave the rows in their order instead of shuffling them.")
 @escape_option
 @force_option
@@ -140,6 +145,7 @@ def anonymize(
     kind: str | None,
     output: str,
     keep_order: bool,
+    keep_person_token: bool,
     escape_formulas: bool,
     force: bool,
     **options: Any,
@@ -179,8 +185,15 @@ def anonymize(
     if recipe is None:
         plans, schema = _plans(asked, recursive, _methods(**how, model=model)), None
     else:
-        others = [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values(), keep_order]
-        guarantees, method, schema, keep_order = _read_recipe(recipe, others)
+        others = [
+            *asked.values(),
+            recursive,
+            *(options[name] for name in _ROLES),
+            *how.values(),
+            keep_order,
+            keep_person_token,
+        ]
+        guarantees, method, schema, keep_order, keep_person_token = _read_recipe(recipe, others)
         plans = {"": (guarantees, method)}
     alone = is_file(output)
     if alone and kind is not None:
@@ -200,7 +213,12 @@ def anonymize(
     if not alone and table.origin is not None:
         user_hmac()  # creates the key, and reports a failure before the work
     stored = Format(kind) if kind else Format.like(table.origin)
-    each = {"rows_are_units": rows_are_units, "keep_order": keep_order, "escape_formulas": escape_formulas}
+    each = {
+        "rows_are_units": rows_are_units,
+        "keep_order": keep_order,
+        "keep_person_token": keep_person_token,
+        "escape_formulas": escape_formulas,
+    }
     made, pages = _make_releases(table, plans, output, alone, force, stored, model, each)
     _print_releases(made, pages, output, as_json)
 
@@ -258,7 +276,7 @@ def _refuse_unguided(plans: dict[str, tuple[Any, Anonymizer]]) -> None:
         raise OptionError("the method guided needs a target", hint="name the column to predict: --target")
 
 
-def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[sf.Guarantee], Anonymizer, sf.Schema, bool]:
+def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[sf.Guarantee], Anonymizer, sf.Schema, bool, bool]:
     """Read a recipe; refuse options that it contains."""
     from sfumato.anonymizers.anonymize import read_plan
 
@@ -266,7 +284,7 @@ def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[sf.Guarantee], 
         raise OptionError("--recipe says what to do and what the columns are", hint="leave the other options out")
     recipe = sf.data.Recipe.load(path)
     guarantees, method, keep_order = read_plan(recipe)
-    return guarantees, method, recipe.schema, keep_order
+    return guarantees, method, recipe.schema, keep_order, bool(recipe.options.get("keep_person_token"))
 
 
 def _plans(

@@ -58,9 +58,23 @@ def budget(ctx: click.Context) -> None:
     type=Choice("add-remove", "replace-one", of="budget.events:Relation"),
     help="What is hidden: whether a record is there, or what is in it.  [default: add-remove]",
 )
+@click.option(
+    "--unit",
+    type=Choice("row", "person", "client", of="data.certificate:UNITS"),
+    default="row",
+    show_default=True,
+    help="What is protected: a row, a person with all of their rows, or all of the data. The last two need --ledger.",
+)
 @click.option("--note", default="", metavar="TEXT", help="The reason, for the history.")
 def grant(
-    as_json: bool, epsilon: float, delta: float, relation: str | None, note: str, ledger: str | None, **options: Any
+    as_json: bool,
+    epsilon: float,
+    delta: float,
+    relation: str | None,
+    unit: str,
+    note: str,
+    ledger: str | None,
+    **options: Any,
 ) -> None:
     """Grant the data in FILE a limit of epsilon and delta.
 
@@ -69,7 +83,8 @@ def grant(
     """
     sf.budget.check_delta(delta, allow_zero=True)
     data = _data(**options)
-    with sf.Ledger.grant(data, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
+    terms: dict[str, Any] = {"relation": relation, "note": note, "unit": unit}
+    with sf.Ledger.grant(data, epsilon=epsilon, delta=delta, path=ledger, **terms) as granted:
         _show(granted, as_json)
         echo(f"The ledger is {granted.path}", err=True)
 

@@ -57,6 +57,17 @@ _SAYS_NOTHING = (
     show_default=True,
     help="The chance that an interval contains the true value.",
 )
+@click.option(
+    "--person",
+    metavar="NAME",
+    help="The column that says which rows are of the same person: people are protected, not rows.",
+)
+@click.option(
+    "--rows-per-person",
+    type=Number(is_whole=True, least=1),
+    metavar="N",
+    help="With --person: how many rows of a person count; of people with more, N are drawn at random.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show the cost and how wide the interval would be.")
 @click.option("--note", default="", metavar="TEXT", help="The purpose, for the history.")
 @ledger_option
@@ -70,6 +81,8 @@ def query(
     discover: bool,
     delta: float,
     confidence: float,
+    person: str | None,
+    rows_per_person: int | None,
     dry_run: bool,
     note: str,
     ledger: str | None,
@@ -122,13 +135,16 @@ def query(
         "delta": delta,
         "discover": discover,
         "confidence": confidence,
+        "person": person,
+        "rows_per_person": rows_per_person,
         "ledger": ledger,
     }
     if dry_run:
         asking = sf.preview(table, asked, **terms)
         print_json(asking.to_dict()) if as_json else _print_preview(asking)
         return
-    warn_if_people_repeat(table)
+    if person is None and public.person is None:
+        warn_if_people_repeat(table)
     answer = sf.query(table, asked, **terms, note=note, insecure_seed=insecure_seed)
     if as_json:
         print_json(answer.to_dict())
@@ -166,7 +182,7 @@ def _print(answer: sf.Release) -> None:
         state = f"spent epsilon {answer.spent.epsilon:.4g} of {limit:.4g}, left {answer.left:.4g}"
     else:
         state = f"spent at most epsilon {quick[0]:.4g} of {limit:.4g}, left at least {quick[1]:.4g}"
-    echo(f"{cost} charged, to {answer.relation.in_words}; {state}")
+    echo(f"{cost} charged, to {answer.relation.of_one(answer.plan.unit)}; {state}")
     if quick is not None:
         echo("(`sfumato budget show` gives the exact amount: many small charges cost less than their sum)")
 
@@ -174,7 +190,8 @@ def _print(answer: sf.Release) -> None:
 def _print_preview(asking: Preview) -> None:
     cost = f"epsilon {asking.epsilon:g}" + (f" and delta {asking.delta:g}" if asking.delta else "")
     echo(style(printable(str(asking.question)), bold=True))
-    echo(f"would cost {cost}, to {asking.relation.in_words}, all groups together; nothing was read or charged")
+    neighbours = asking.relation.of_one(asking.event.unit)
+    echo(f"would cost {cost}, to {neighbours}, all groups together; nothing was read or charged")
     if asking.groups is None:
         echo(f"answers: one for each group of about {asking.least:,} rows or more")
     elif asking.groups > 1:

@@ -685,9 +685,9 @@ ANALYSES: dict[str, type[Analysis]] = {
         Quantiles,
         CrossTable,
         ElementSum,
-        JointFunction,
         LinearRegression,
         LogisticRegression,
+        JointFunction,
     )
 }
 """The class of each analysis by its kind."""

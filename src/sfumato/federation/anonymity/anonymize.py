@@ -132,7 +132,7 @@ def anonymize_union(
     )
     output = _refuse_unsupported(method)
     require_quasi(schema)
-    shared = Schema(described(column) for column in schema.columns if column.role is not Role.IDENTIFIER)
+    shared = Schema(described(column) for column in schema.columns if not column.role.is_identifier)
     label = _label(method, shared)
     needed = shared.sensitive if any(one.needs_sensitive for one in method.asked) else ()
     union = _Union(channel, secure, shared, needed, label, itertools.count(round_))

@@ -55,6 +55,7 @@ class UnionHolder:
 
     def __init__(self, table: Any) -> None:
         self.table = Table.of(table)
+        self.table.schema.refuse_person("the union of several tables")
         self.part: Table | None = None
         self.kept: tuple[str, ...] = ()
         self._recoded: Table | None = None

@@ -19,10 +19,12 @@ from sfumato.federation.secure.seal import seal
 from sfumato.federation.secure.sum import Contribute, MaskedSum, PlainSum, SecureSum, masked_handlers, plain_handlers
 from sfumato.federation.secure.threshold_sum import ThresholdSum, threshold_handlers
 
-__all__ = ["SECURE", "check_sum", "connect", "handlers_of", "require_library", "sum_of"]
+__all__ = ["SECURE", "SECURE_TRAINING", "check_sum", "connect", "handlers_of", "require_library", "sum_of"]
 
-SECURE = ("none", "masks", "threshold", "ckks", "mpc")
-"""Sums in clear; by masks; by threshold encryption; by CKKS with one key holder; by multi-party computation."""
+SECURE_TRAINING = ("none", "masks", "threshold", "ckks")
+"""Sums in clear; by masks; by threshold encryption; by CKKS with one key holder."""
+SECURE = (*SECURE_TRAINING, "mpc")
+"""The same, and by multi-party computation, which is too slow for the updates of a model."""
 
 
 _ENCRYPTED = {"threshold": "threshold encryption", "ckks": "CKKS"}

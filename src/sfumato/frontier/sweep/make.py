@@ -15,7 +15,7 @@ from sfumato.attacks.predictions import call
 from sfumato.attacks.procedures import FitEstimator, RunRecipe, features_of
 from sfumato.attacks.protections import AnonymousTraining, estimator_of, procedure_of, with_domains
 from sfumato.data.coding import canonical_text
-from sfumato.data.schema import Role, Schema
+from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.errors import InputError
 from sfumato.measures.models import as_guarantees
@@ -127,7 +127,7 @@ def _models(task: Task, rows: pl.DataFrame, protect: str | None, seed: int) -> d
     """Train the models on released rows."""
     if task.target not in rows.columns:
         raise InputError(f"the target '{task.target}' is not released, so that no model can be trained")
-    kept = [one for one in task.table.schema.columns if one.name in rows.columns and one.role is not Role.IDENTIFIER]
+    kept = [one for one in task.table.schema.columns if one.name in rows.columns and not one.role.is_identifier]
     table = Table(task.table.to_polars().select(one.name for one in kept), Schema(kept))
     known = rows.drop_nulls(task.target)
     features = features_of(table, task.target)

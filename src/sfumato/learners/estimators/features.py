@@ -89,6 +89,7 @@ class Columns:
             return given
         if isinstance(given, Table | pl.LazyFrame) or all(isinstance(name, str) for name in _names(given)):
             table = Table.of(given).as_declared()
+            table.schema.refuse_person("a private estimator")
             if not table.schema.names:
                 raise InputError("0 feature(s): the table has no column")
             objects = frozenset(name for name in table.schema.names if table.holds_objects(name))

@@ -184,7 +184,7 @@ def schema_of(training: Training) -> Schema:
             kind=one.kind,
             domain=one.domain,
             bounds=one.bounds,
-            role=Role.IDENTIFIER if one.role is Role.IDENTIFIER else Role.OTHER,
+            role=one.role if one.role.is_identifier else Role.OTHER,
         )
         for one in columns
     ).with_roles(target=training.target if columns else None)

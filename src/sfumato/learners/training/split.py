@@ -135,6 +135,7 @@ def material_of(
         table, name, target = datasets.TABLES[data](), data, target or datasets.TARGETS.get(data)
     else:
         table = Table.of(data if not isinstance(data, str | Path) else read(data, inferred=False)).as_declared()
+        table.schema.refuse_person("training")
         name = table.origin.name if table.origin else "table"
     public = built_in and split.test is None
     return _table(name, table, target, split, public, key_of(split.seed) if public else key or new_key())

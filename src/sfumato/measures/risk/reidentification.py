@@ -23,16 +23,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sfumato._repr import Plain
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.measures.classes import ClassCounts, Ints
+from sfumato.measures.classes import ClassCounts
 from sfumato.measures.guarantee import Bound, ClassGuarantee
 from sfumato.measures.models import KAnonymity
+from sfumato.measures.person_counts import Visits, count_people
 
 __all__ = [
     "MOST_SUBSETS",
@@ -67,22 +68,24 @@ class Risk(Plain):
     prosecutor_mean: float
     """For the average person."""
     uniques: int
-    """The number of rows that are alone in their class."""
+    """The number of rows that are alone in their class; or of people who are alone in one of theirs."""
     marketer: float
     """The share of rows that an attacker who links the whole table gets right on average: classes / rows.
 
-    With disjoint classes this is the prosecutor mean; with ``missing="wildcard"`` classes overlap.
+    With disjoint classes this is the prosecutor mean; with ``missing="wildcard"`` classes overlap. If people are
+    counted, it is the share of right links, one for each person in each of their classes.
     """
     threshold: float
     """The risk above which a record counts as at risk."""
     above_threshold: float
-    """The share of records with a risk strictly above the threshold."""
+    """The share of records, or people, with a risk strictly above the threshold."""
 
 
 def reidentification_risk(counts: ClassCounts, threshold: float = THRESHOLD) -> Risk:
     """Measure the re-identification risk of every row.
 
-    The risk of a row is 1/n_E, with n_E the size of its class.
+    The risk of a row is 1/n_E, with n_E the size of its class. If people are counted, the risk of a person is that of
+    their smallest class: the row that exposes them most.
 
     Examples
     --------
@@ -102,7 +105,7 @@ def reidentification_risk(counts: ClassCounts, threshold: float = THRESHOLD) -> 
         prosecutor_max=float(1 / counts.size.min()),
         prosecutor_mean=float((counts.records / counts.size).sum() / counts.rows),
         uniques=int(counts.records[counts.size == 1].sum()),
-        marketer=len(counts) / counts.rows,
+        marketer=len(counts) / (counts.links or counts.rows),
         threshold=threshold,
         above_threshold=float(counts.records[1 / counts.size > threshold].sum() / counts.rows),
     )
@@ -176,7 +179,9 @@ class SubsetRisk(Plain):
     """Their share of all rows."""
 
 
-def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[SubsetRisk, ...]:
+def subset_risks(
+    tuples: Tuples, quasi: Sequence[str], size: int = 3, person: str | None = None
+) -> tuple[SubsetRisk, ...]:
     """Measure k and the uniques of every set of at most `size` quasi-identifiers, the worst set first.
 
     Worst means: most uniques, then the smallest k, then the fewest columns, because a set never
@@ -195,7 +200,7 @@ def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[S
     ('sex',) 2 0
     """
     size = min(int(Bound("size", low=1, whole=True).valid("size", size)), len(quasi))
-    tuples = _only(tuples, quasi)
+    tuples = _only(tuples, quasi, person)
     subsets = number_of_subsets(len(quasi), size)
     if subsets > MOST_SUBSETS:
         raise OptionError(
@@ -203,14 +208,12 @@ def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[S
             f"more than {MOST_SUBSETS}",
             hint="ask for a smaller size or fewer quasi-identifiers",
         )
-    rows = int(tuples.count.sum())
     found = []
     for number in range(1, size + 1):
         for chosen in combinations(range(len(quasi)), number):
-            classes = _class_sizes(tuples, chosen)
-            uniques = int((classes == 1).sum())
+            classes = _classes_of(tuples, chosen, person)
             names = tuple(quasi[position] for position in chosen)
-            found.append(SubsetRisk(names, int(classes.min()), uniques, uniques / rows))
+            found.append(SubsetRisk(names, classes.k, classes.uniques, classes.uniques / classes.units))
     return tuple(sorted(found, key=lambda one: (-one.uniques, one.k, len(one.columns))))
 
 
@@ -228,7 +231,7 @@ class ColumnRisk(Plain):
     uniques_alone: int
 
 
-def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]:
+def column_risks(tuples: Tuples, quasi: Sequence[str], person: str | None = None) -> tuple[ColumnRisk, ...]:
     """Measure the contribution of each quasi-identifier to the risk, largest first.
 
     The contributions do not add up: two columns may reveal together what neither reveals alone.
@@ -242,22 +245,20 @@ def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]
     >>> column_risks(reduce(table, ["sex", "age"]), ["sex", "age"])[0]
     ColumnRisk(column='age', mean_drop=0.25, uniques_drop=2, mean_alone=0.5, uniques_alone=1)
     """
-    tuples = _only(tuples, quasi)
-    rows = int(tuples.count.sum())
+    tuples = _only(tuples, quasi, person)
     everything = range(len(quasi))
-    all_classes = _class_sizes(tuples, tuple(everything))
+    whole = _classes_of(tuples, tuple(everything), person)
     found = []
     for position in everything:
-        without = _class_sizes(tuples, tuple(other for other in everything if other != position))
-        alone = _class_sizes(tuples, (position,))
+        without = _classes_of(tuples, tuple(other for other in everything if other != position), person)
+        alone = _classes_of(tuples, (position,), person)
         found.append(
             ColumnRisk(
                 column=quasi[position],
-                # With disjoint classes, the mean of 1/n_E over the rows is classes / rows.
-                mean_drop=(len(all_classes) - len(without)) / rows,
-                uniques_drop=int((all_classes == 1).sum() - (without == 1).sum()),
-                mean_alone=len(alone) / rows,
-                uniques_alone=int((alone == 1).sum()),
+                mean_drop=(whole.risk - without.risk) / whole.units,
+                uniques_drop=whole.uniques - without.uniques,
+                mean_alone=alone.risk / whole.units,
+                uniques_alone=alone.uniques,
             )
         )
     return tuple(sorted(found, key=lambda one: (-one.mean_drop, -one.uniques_drop)))
@@ -277,28 +278,41 @@ def number_of_subsets(columns: int, size: int) -> int:
 VALID_THRESHOLD = Bound("threshold", low=0, high=1)
 
 
-def _only(tuples: Tuples, quasi: Sequence[str]) -> Tuples:
-    """Return the distinct tuples of the quasi-identifiers, in the given order."""
+def _only(tuples: Tuples, quasi: Sequence[str], person: str | None = None) -> Tuples:
+    """Return the distinct tuples of the quasi-identifiers, in the given order, and of the person."""
     if not quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
     for name in quasi:
         if name not in tuples.position:
             raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, tuples.position))
-    positions = [tuples.position[name] for name in quasi]
-    codes, domains = tuples.codes[:, positions], tuple(tuples.domains[position] for position in positions)
-    first, of_tuple = group(codes, [len(domain) for domain in domains])
-    count = np.bincount(of_tuple, weights=tuples.count, minlength=len(first)).astype(np.int64)
-    if not len(count):
+    found = tuples.only([*quasi, *([] if person is None else [person])])
+    if not len(found.count):
         raise InputError("the table has no rows")
-    return Tuples(codes[first], count, domains)
+    return found
 
 
-def _class_sizes(tuples: Tuples, positions: Sequence[int]) -> Ints:
-    """Return the sizes of the classes of some columns."""
+class _Classes(NamedTuple):
+    """The classes of some columns: the smallest, who is alone, the risks added up, and how many have one."""
+
+    k: int
+    uniques: int
+    risk: float
+    units: int
+
+
+def _classes_of(tuples: Tuples, positions: Sequence[int], person: str | None) -> _Classes:
+    """Measure the classes of some columns, in rows or in people."""
     sizes = [len(tuples.domains[position]) for position in positions]
     if sizes and math.prod(sizes) <= _DENSE:
         key = np.ravel_multi_index(tuple(tuples.codes[:, position] for position in positions), sizes)
     else:
         _, key = group(tuples.codes[:, list(positions)], sizes)
-    classes = np.bincount(key, weights=tuples.count).astype(np.int64)
-    return classes[classes > 0]
+    if person is None:
+        size = np.bincount(key, weights=tuples.count).astype(np.int64)
+        size = size[size > 0]
+        # With disjoint classes, the mean of 1/n_E over the rows is classes / rows.
+        return _Classes(int(size.min()), int((size == 1).sum()), len(size), int(tuples.count.sum()))
+    counts = count_people(Visits.of(tuples, person, key), int(key.max()) + 1, None, 0)
+    risks = counts.records[counts.size > 0] / counts.size[counts.size > 0]
+    uniques = int(counts.records[counts.size == 1].sum())
+    return _Classes(int(counts.size[counts.size > 0].min()), uniques, float(risks.sum()), int(counts.records.sum()))

@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from sfumato.data.schema import Column, Kind, Role, Schema
+from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.suggest import words_of
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, did_you_mean
@@ -282,7 +282,7 @@ def _column_findings(table: Table, column: Column, given: str | None, restricted
     rule = named[0] if named else None
     if named and (named[:2] != (1, Status.PERSON) or values.dtype == pl.String):
         number, status, _ = named
-        if column.role is Role.IDENTIFIER or number in shapes:
+        if column.role.is_identifier or number in shapes:
             status = Status.FOUND
         elif _recurs(values, distinct):
             status = Status.PERSON
@@ -297,7 +297,7 @@ def _column_findings(table: Table, column: Column, given: str | None, restricted
         what = f"column '{name}' holds free texts, which a program cannot read"
         seen.append(_finding(18, name, Status.PERSON, len(values), what, "read them, or remove the column"))
     yield from seen
-    if column.role is Role.IDENTIFIER and not any(finding.status is Status.FOUND for finding in seen):
+    if column.role.is_identifier and not any(finding.status is Status.FOUND for finding in seen):
         what = f"column '{name}' has the role identifier; {len(values)} row(s) have a value"
         yield _finding(18, name, Status.FOUND, len(values), what, _REMOVE)
     elif not seen and not special:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
+from sfumato.data.certificate import UNIT
 from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment, Profile, round_shares
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.generalised import Pairing
@@ -59,7 +60,8 @@ class Standing:
     suppressed : the rows that are in no class
     numbers : the value of each measure as plain JSON; see `Measures`
     risk : the risk of re-identification
-    rows_by_size : the rows in classes of each size range of `CLASS_SIZES`
+    rows_by_size : the rows (or people) in classes of each size range of `CLASS_SIZES`
+    unit : what is counted: rows, or people
     """
 
     rows: int
@@ -68,12 +70,18 @@ class Standing:
     numbers: dict[str, float | str | None]
     risk: Risk
     rows_by_size: tuple[int, ...]
+    unit: str = UNIT
 
     @classmethod
     def of(cls, assessment: Assessment) -> Standing:
         """Take the numbers of an assessment."""
         a = assessment
-        return cls(a.rows, a.classes, a.suppressed, a.numbers(), a.risk, rows_by_size(a.rows_by_class_size))
+        return cls(a.rows, a.classes, a.suppressed, a.numbers(), a.risk, rows_by_size(a.rows_by_class_size), a.unit)
+
+    @property
+    def units(self) -> int:
+        """The rows, or the people, that are in a class."""
+        return sum(self.rows_by_size)
 
     @property
     def k(self) -> int:

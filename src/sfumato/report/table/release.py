@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from sfumato.data.certificate import PERSON
 from sfumato.data.schema import Role
 from sfumato.measures.assessment import SMALLEST_SHOWN, Profile
 from sfumato.measures.guarantee import Check
@@ -124,10 +125,10 @@ def _headline(c: Comparison, guarantees: Sequence[Check]) -> str:
     combination = f"their combination of {count(len(c.columns), 'quasi-identifier')}"
     if c.after.k > 1:
         start += (
-            f"Every one of {c.after.rows:,} people shares {combination} with at least {count(c.after.k - 1, 'other')}"
+            f"Every one of {c.after.units:,} people shares {combination} with at least {count(c.after.k - 1, 'other')}"
         )
     else:
-        start += f"{c.after.risk.uniques:,} of {c.after.rows:,} people are still unique by {combination}"
+        start += f"{c.after.risk.uniques:,} of {c.after.units:,} people are still unique by {combination}"
     if c.replaced:
         return f"{start}; {share(c.replaced)} of the values were replaced by one that stands for their class"
     return f"{start}; the table lost {share(_lost(c))} of its detail"
@@ -140,10 +141,10 @@ def _lost(c: Comparison) -> float:
 
 def _facts(c: Comparison) -> list[str]:
     before, after = c.before, c.after
-    alone = share(before.risk.uniques / before.rows)
+    alone = share(before.risk.uniques / before.units)
     now = number(after.risk.uniques) if after.risk.uniques else "none"
     facts = [
-        f"{before.risk.uniques:,} of {before.rows:,} people ({alone}) were unique in the original table; "
+        f"{before.risk.uniques:,} of {before.units:,} people ({alone}) were unique in the original table; "
         f"in the release, {now}",
         f"someone who knows a person's quasi-identifiers picks the right row with a chance of at most "
         f"{percent(after.risk.prosecutor_max)}; before, {percent(before.risk.prosecutor_max)}",
@@ -175,11 +176,12 @@ def _promise(c: Comparison, check: Check) -> _Promise:
 
 def _sizes(c: Comparison) -> Markup:
     bars = [(size_label(i), c.before.rows_by_size[i], c.after.rows_by_size[i]) for i in range(len(CLASS_SIZES))]
-    if c.before.suppressed or c.after.suppressed:
+    of_people = c.after.unit == PERSON  # who has suppressed rows may also have others
+    if not of_people and (c.before.suppressed or c.after.suppressed):
         bars.append(("suppressed", c.before.suppressed, c.after.suppressed))
-    rows = [side.rows + side.suppressed for side in (c.before, c.after)]
+    rows = [side.units + (0 if of_people else side.suppressed) for side in (c.before, c.after)]
     return bar_pairs(
-        "Share of rows by the size of their class",
+        f"Share of {'people' if of_people else 'rows'} by the size of their class",
         [
             (label, (old / rows[0], share(old / rows[0])), (new / rows[1], share(new / rows[1])))
             for label, old, new in bars

@@ -28,7 +28,7 @@ from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.formulas import unescaped
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Artifact, Layout, Provenance, Release
-from sfumato.data.schema import Role, Schema
+from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
 from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
@@ -380,7 +380,7 @@ def like(frame: pl.DataFrame, library: str) -> Any:
 
 def drawn_schema(declared: Schema, domain: Domain) -> Schema:
     """Return the declared columns that are drawn."""
-    known = {one.name: one for one in declared.columns if one.role is not Role.IDENTIFIER}
+    known = {one.name: one for one in declared.columns if not one.role.is_identifier}
     return Schema(known[name] for name in domain.names if name in known)
 
 

@@ -238,7 +238,9 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
         if close.startswith("did you mean"):
             raise OptionError(f"there is no file '{given}'", hint=close)
     data = read(given, inferred=False) if isinstance(given, str | Path) else given
-    return Table.of(data, schema=schema).as_declared()
+    table = Table.of(data, schema=schema).as_declared()
+    table.schema.refuse_person("a synthetic table")
+    return table
 
 
 def _weights(name: str | None, every: Description) -> tuple[Any, Description]:
@@ -295,7 +297,7 @@ def _kept(keep: Sequence[str], table: Table) -> frozenset[str]:
 
 def _declared(table: Table, target: str | None, rules: Constraints, kept: Collection[str]) -> Schema:
     """Return what is declared of the columns, with no roles but identifiers, kept columns and the target."""
-    roles = {one: one for one in (Role.IDENTIFIER, Role.KEPT)}
+    roles = {one: one for one in (Role.IDENTIFIER, Role.PERSON, Role.KEPT)}
     columns = (
         Column(
             name=one.name,

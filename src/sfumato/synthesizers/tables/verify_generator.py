@@ -26,7 +26,6 @@ from sfumato.data.io.formulas import unescaped
 from sfumato.data.io.source import File, column
 from sfumato.data.io.text import TextFile
 from sfumato.data.recipe import Recipe
-from sfumato.data.schema import Role
 from sfumato.errors import InputError, SfumatoError
 from sfumato.learners.estimators.features import as_numbers, texts_in
 from sfumato.learners.training.released_model import read_arrays
@@ -91,7 +90,7 @@ def _columns(found: Generator, certificate: Certificate) -> Claim:
     for coding in found.domain.codings:
         name, column = coding.feature.name, declared.get(coding.feature.name)
         bought = {*found.plan.bought.get(name, ())}
-        if column is None or column.role is Role.IDENTIFIER:
+        if column is None or column.role.is_identifier:
             others.append(name)
         elif column.domain is None and column.bounds is None and column.dates is None:
             others += [] if bought & {"domain", "bounds"} or _is_of_type(coding) else [name]

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import SelectCategories, octaves
 from sfumato.data.hierarchies.label_paths import is_missing, text_of
-from sfumato.data.schema import Column, Kind, Role, Schema
+from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Columns, Feature, as_read, describe, texts_in
@@ -410,7 +410,7 @@ def _typed(columns: Columns, table: Table) -> Columns:
 
 def _describable(column: Column) -> Column:
     """Return a column that a model can describe: identifiers are texts, and bounds are not equal."""
-    if column.role is Role.IDENTIFIER:
+    if column.role.is_identifier:
         return Column(name=column.name, kind=Kind.TEXT)
     if column.bounds is None or column.bounds[0] < column.bounds[1]:
         return column

@@ -31,7 +31,7 @@ def refuse_names(table: Table, keep: Collection[str] = ()) -> None:
     open_ = [
         one.name
         for one in table.schema.columns
-        if one.role not in (Role.IDENTIFIER, Role.KEPT)
+        if one.role not in (Role.IDENTIFIER, Role.PERSON, Role.KEPT)
         and one.domain is None
         and one.bounds is None
         and one.name not in keep

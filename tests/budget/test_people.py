@@ -1,0 +1,174 @@
+"""Questions that protect people instead of rows: the rows of a person are bounded, and epsilon is for all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sfumato as sf
+from sfumato.budget import DiscreteLaplace, Event, Gaussian, PureEvent, Repeated, spent
+from sfumato.budget.events import Composed, for_people
+from sfumato.budget.noise import Source
+from sfumato.budget.query.query import at_most
+from sfumato.engines import reduce
+from tests.effort import effort
+
+VISITS = pl.DataFrame(
+    {
+        "patient_id": [1, 1, 1, 1, 2, 2, 3, 4, None, None],
+        "sex": ["f", "f", "f", "f", "m", "m", "f", "m", "f", "f"],
+        "age": [30, 30, 31, 31, 50, 50, 42, 65, 20, 21],
+    }
+)
+SCHEMA = sf.Schema(
+    [sf.Column(name="sex", domain=["f", "m"]), sf.Column(name="age", bounds=(0, 100)), sf.Column(name="patient_id")]
+)
+ASKED: dict[str, Any] = {"schema": SCHEMA, "person": "patient_id"}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> sf.Ledger:
+    return sf.Ledger.grant(VISITS, epsilon=1e6, path=tmp_path / "people.ledger", unit="person")
+
+
+@settings(max_examples=effort(80, 2000), deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["p", "q", "r", None])), min_size=1, max_size=30),
+    st.integers(1, 5),
+)
+def test_nobody_counts_more_often_than_the_bound(rows: list[tuple[str, str | None]], bound: int) -> None:
+    frame = pl.DataFrame(rows, schema={"sex": pl.String, "person": pl.String}, orient="row")
+    tuples = reduce(sf.Table(frame), ["sex", "person"])
+    kept = at_most(tuples, "person", bound, Source())
+    whose = [kept.domains[1].label(code) if code != kept.domains[1].missing else None for code in kept.codes[:, 1]]
+    counted: dict[str | None, int] = {}
+    for name, count in zip(whose, kept.count.tolist(), strict=True):
+        counted[name] = counted.get(name, 0) + count
+    for name in {person for _, person in rows}:
+        own = sum(person == name for _, person in rows)
+        assert counted[name] == (own if name is None else min(own, bound))
+    before = {(*map(int, codes),): int(count) for codes, count in zip(tuples.codes, tuples.count, strict=True)}
+    for codes, count in zip(kept.codes, kept.count, strict=True):
+        assert 1 <= count <= before[(*map(int, codes),)]
+
+
+def test_which_rows_count_is_drawn_evenly() -> None:
+    frame = pl.DataFrame({"age": list(range(10)), "person": ["p"] * 10})
+    tuples = reduce(sf.Table(frame), ["age", "person"])
+    source, tries = Source(insecure_seed=3), 2000
+    drawn = np.zeros(10)
+    for _ in range(tries):
+        kept = at_most(tuples, "person", 3, source)
+        drawn[kept.codes[:, 0]] += kept.count
+    assert drawn.sum() == 3 * tries
+    assert np.abs(drawn / tries - 0.3).max() < 0.06  # more than 5.8 deviations; the seed is fixed
+
+
+@pytest.mark.parametrize("question", ["count", "count by sex", "sum of age", "mean of age by sex", "median of age"])
+def test_epsilon_is_for_all_rows_of_a_person(question: str, ledger: sf.Ledger) -> None:
+    answer = sf.query(VISITS, question, epsilon=0.6, rows_per_person=3, ledger=ledger, **ASKED)
+    assert answer.unit == "person"
+    assert answer.guarantees == (sf.DifferentialPrivacy(0.6, 0.0, "add-remove", "person"),)
+    assert answer.event.unit == "person"
+    assert spent(answer.event, 0.0).epsilon == pytest.approx(0.6, rel=1e-6)
+    one = sf.preview(VISITS, question, epsilon=0.6 / 3, schema=SCHEMA).event
+    assert answer.event == for_people(one, 3)  # the same noise as for rows at a third of epsilon
+
+
+def test_with_one_row_for_each_person_the_answer_is_that_of_rows(tmp_path: Path) -> None:
+    once = VISITS.unique("patient_id", maintain_order=True)
+    people = sf.Ledger.grant(once, epsilon=9, path=tmp_path / "people.ledger", unit="person")
+    rows = sf.Ledger.grant(once, epsilon=9, path=tmp_path / "rows.ledger")
+    for question in ("count by sex", "mean of age", "median of age"):
+        asked: dict[str, Any] = {"epsilon": 1.0, "insecure_seed": 5}
+        ours = sf.query(once, question, rows_per_person=1, ledger=people, **asked, **ASKED)
+        theirs = sf.query(once, question, schema=SCHEMA, ledger=rows, **asked)
+        assert ours.rows == theirs.rows
+
+
+def test_a_ledger_for_people_takes_no_charge_for_rows_and_the_reverse(tmp_path: Path, ledger: sf.Ledger) -> None:
+    with pytest.raises(sf.errors.OptionError, match=r"protects a row, and the ledger .* a person"):
+        sf.query(VISITS, "count", epsilon=1, ledger=ledger)
+    rows = sf.Ledger.grant(VISITS, epsilon=9, path=tmp_path / "rows.ledger")
+    with pytest.raises(sf.errors.OptionError, match=r"protects a person, and the ledger .* a row"):
+        sf.query(VISITS, "count", epsilon=1, rows_per_person=2, ledger=rows, **ASKED)
+    assert rows.spent.epsilon == ledger.spent.epsilon == 0
+
+
+def test_a_saved_answer_is_verified_and_a_forged_one_refuted(tmp_path: Path, ledger: sf.Ledger) -> None:
+    answer = sf.query(VISITS, "count by sex", epsilon=0.5, rows_per_person=2, ledger=ledger, **ASKED)
+    sf.save(answer, tmp_path / "answer")
+    assert sf.verify(tmp_path / "answer").ok
+    assert sf.load(tmp_path / "answer").unit == "person"
+    again = sf.run(tmp_path / "answer", VISITS, ledger=ledger)
+    assert again.event == answer.event
+    file = tmp_path / "answer" / "certificate.json"
+    text = file.read_text()
+    file.write_text(text.replace('"rows_per_person": 2', '"rows_per_person": 9'))
+    assert not sf.verify(tmp_path / "answer").ok
+    file.write_text(text.replace('"unit": "person"', '"unit": "row"', 1))
+    with pytest.raises(sf.errors.FileError, match="another unit"):
+        sf.verify(tmp_path / "answer")
+    file.write_text(text.replace('"unit": "person"', '"unit": "row"'))
+    assert not sf.verify(tmp_path / "answer").ok
+
+
+def test_events_for_people() -> None:
+    assert for_people(Gaussian(2.0), 3) == Gaussian(2.0, 3.0, unit="person")
+    several = Composed((PureEvent(0.1), Repeated(DiscreteLaplace(4.0), 2)))
+    costly = for_people(several, 2)
+    assert costly.unit == "person"
+    assert spent(costly, 1e-6).epsilon == pytest.approx(0.2 + 2 * 2 * 1 / 4, rel=1e-3)
+    assert Event.from_dict(costly.to_dict()) == costly
+    assert "unit" not in Gaussian(2.0).to_dict()
+    with pytest.raises(sf.errors.OptionError, match="the cost for a person is not known"):
+        for_people(for_people(Gaussian(2.0), 3), 3)
+    with pytest.raises(sf.errors.OptionError, match="must protect one unit"):
+        Composed((Gaussian(2.0), for_people(Gaussian(2.0), 3)))
+
+
+def test_what_is_not_bounded_is_refused(ledger: sf.Ledger) -> None:
+    with pytest.raises(sf.errors.OptionError, match="the rows of a person are not bounded"):
+        sf.query(VISITS, "count", epsilon=1, ledger=ledger, **ASKED)
+    with pytest.raises(sf.errors.OptionError, match="rows_per_person needs a person column"):
+        sf.query(VISITS, "count", epsilon=1, rows_per_person=2, ledger=ledger)
+    with pytest.raises(sf.errors.OptionError, match="the rows of a person"):
+        sf.query(VISITS, "count", epsilon=1, rows_per_person=0, ledger=ledger, **ASKED)
+    with pytest.raises(sf.errors.OptionError, match="cannot be a part of the question"):
+        sf.query(VISITS, "count by patient_id", epsilon=1, rows_per_person=1, ledger=ledger, **ASKED)
+    with pytest.raises(sf.errors.ColumnError, match="there is no column 'patient'"):
+        sf.query(VISITS, "count", epsilon=1, person="patient", rows_per_person=1, ledger=ledger)
+    with pytest.raises(sf.errors.OptionError, match="groups are not discovered for people"):
+        sf.query(
+            VISITS, "count by sex", epsilon=1, delta=1e-6, discover=True, rows_per_person=1, ledger=ledger, **ASKED
+        )
+
+
+def test_the_commands_protect_people(sfumato: Any) -> None:
+    VISITS.write_csv("visits.csv")
+    grant = ["budget", "grant", "visits.csv", "--epsilon", "3", "--unit", "person"]
+    assert "needs a file of its own" in sfumato(*grant).err
+    assert sfumato(*grant, "--ledger", "people.ledger", "--json").json["unit"] == "person"
+    asked = [
+        "query",
+        "visits.csv",
+        "count by sex",
+        "--domain",
+        "sex=f,m",
+        "--epsilon",
+        "1",
+        "--ledger",
+        "people.ledger",
+    ]
+    assert "--rows-per-person" in sfumato(*asked, "--person", "patient_id").err
+    ran = sfumato(*asked, "--person", "patient_id", "--rows-per-person", "2", "-o", "answer")
+    assert ran.code == 0, ran.err
+    assert "add or remove one person" in ran.out
+    assert "repeats" not in ran.err
+    assert sfumato("verify", "answer").code == 0
