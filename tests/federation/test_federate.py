@@ -158,6 +158,21 @@ def test_a_folder_with_a_file_of_each_holder_is_one_federation(tmp_path):
     assert list(release.outcome.parties) == ["north", "south"]
 
 
+@pytest.mark.parametrize("epsilon", [None, 8.0])
+def test_a_linear_model_of_scattered_images_is_trained_saved_and_predicts(epsilon, tmp_path):
+    digits = sf.datasets.mnist()
+    options = {"model": "scattering-linear", "rounds": 2, "samples": 300, "epsilon": epsilon}
+    if epsilon is not None:
+        options |= {"batch": 100, "clip": 0.1, "learning_rate": 5.0}
+    release = sf.federate("mnist", **options)
+    assert release.outcome.scores.accuracy > 0.4
+    sf.save(release, tmp_path / "out")
+    assert [one.claim for one in sf.verify(tmp_path / "out").failed] == ([] if epsilon else ["something is guaranteed"])
+    again, images = sf.load(tmp_path / "out").model, digits.test_images
+    share = (again.predict(images) == digits.test_labels).mean()
+    assert share == pytest.approx(release.outcome.scores.accuracy, abs=2e-3)
+
+
 def test_every_round_leaves_its_model(tmp_path):
     from safetensors.numpy import load_file
 
@@ -188,9 +203,11 @@ def test_every_round_leaves_its_model(tmp_path):
         (None, {"model": "cnn"}, OptionError, "logistic, mlp"),
         (None, {"level": "client"}, OptionError, "needs an epsilon"),
         (None, {"epsilon": 1.0, "level": "client", "secure": "none"}, OptionError, "needs a secure sum"),
-        (None, {"secure": "magic"}, OptionError, "none, masks, threshold, ckks"),
+        (None, {"secure": "magic"}, OptionError, "none, masks, threshold, ckks, got"),
+        (None, {"secure": "mpc"}, OptionError, "none, masks, threshold, ckks, got"),
         (None, {"threshold": 9}, OptionError, "only 3 holders"),
         (None, {"speed": 9}, OptionError, "no option 'speed'"),
+        ("mnist", {"target": None, "model": "scattering-linear", "augment": True}, OptionError, "that see the images"),
     ],
 )
 def test_bad_input_is_one_sentence(data, more, error, says):

@@ -59,6 +59,27 @@ def test_a_table_of_each_holder_is_trained_privately_and_verified(folder):
     assert {one.name for one in (folder / "out.run" / "ledgers").glob("*.ledger")} == {"north.ledger", "south.ledger"}
 
 
+def test_a_zero_is_a_choice(folder):
+    done = run(*NURSERY, "--hosts", "north,south", "--address", "a:1", "--spare", "0", "--absent", "0", "-o", "out")
+    assert done.exit_code == 0
+    plan = json.loads((folder / "out.plan.json").read_text())["plan"]
+    assert (plan["spare"], plan["absence"]) == (0, 0.0)
+
+
+def test_images_without_privacy_have_a_recipe_of_their_own_which_each_option_changes(folder):
+    hosts = ["mnist", "--hosts", "north,south", "--address", "a:1", "-o", "out"]
+
+    def planned(*more):
+        assert run(*hosts, *more).exit_code == 0
+        plan = json.loads((folder / "out.plan.json").read_text())["plan"]
+        return [plan[one] for one in ("rounds", "momentum", "decay", "augment")]
+
+    assert planned() == [30, 0.7, True, True]
+    assert planned("--no-augment", "--no-decay", "--momentum", "0", "--rounds", "4") == [4, 0.0, False, False]
+    assert planned("--epsilon", "3") == [10, 0.0, False, False]
+    assert planned("--model", "scattering-linear") == [30, 0.7, True, False]
+
+
 def test_the_same_command_goes_on_after_the_last_finished_round(folder, monkeypatch):
     from sfumato.federation import rounds
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, InputError, OptionError, ProtocolError
-from sfumato.federation.channel import InProcess, Party
+from sfumato.federation.channel import InProcess, Party, Replies
 from sfumato.federation.client_noise import ClientNoise
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.rounds import run_rounds
 from sfumato.federation.secure.fixed_point import FixedPoint
-from sfumato.federation.secure.sum import PlainSum
+from sfumato.federation.secure.sum import PlainSum, plain_handlers
 from sfumato.federation.simulation import check_secure, simulate
 from sfumato.federation.weights import get_weights, network_of
 from tests.federation.test_threshold import needs_openfhe
@@ -106,6 +106,21 @@ def test_a_wrong_shape_ends_the_round(size):
     channel = InProcess([Party(name, handlers) for name in "abc"])
     with pytest.raises(ProtocolError, match="length"):
         run_rounds(plan(), channel, PlainSum(3))
+
+
+def test_the_parties_are_in_their_own_order_and_not_in_that_of_their_answers():
+    class Backwards(InProcess):
+        def ask(self, requests, *, timeout=60.0):
+            found = super().ask(requests, timeout=timeout)
+            return Replies(dict(reversed(found.arrived.items())), found.refused)
+
+    holders = {
+        name: TrainingHolder(name, plan(rounds=1), *one, parties=3) for name, one in zip("abc", data(3), strict=True)
+    }
+    parties = [
+        Party(name, {**plain_handlers(one.contribute), "train/describe": one.describe}) for name, one in holders.items()
+    ]
+    assert [*run_rounds(plan(rounds=1), Backwards(parties), PlainSum(3)).parties] == ["a", "b", "c"]
 
 
 def test_a_round_with_too_few_replies_fails():

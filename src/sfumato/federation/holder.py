@@ -23,7 +23,7 @@ from sfumato.errors import FileError, InputError, ProtocolError
 from sfumato.federation.client_noise import ClientNoise
 from sfumato.federation.plan import FederationPlan
 from sfumato.federation.secure.fixed_point import FixedPoint
-from sfumato.federation.weights import get_weights, network_of, set_weights
+from sfumato.federation.weights import features_of, get_weights, network_of, set_weights
 from sfumato.federation.wire import Message, decode, encode
 from sfumato.learners.dpsgd.account import RunAccount, events_of
 from sfumato.learners.dpsgd.optimizers import Sgd
@@ -77,7 +77,7 @@ class TrainingHolder:
             raise InputError(f"party '{name}' has samples of the shape {inputs.shape[1:]}, the plan {plan.inputs}")
         if int(np.min(targets)) < 0 or int(np.max(targets)) >= plan.classes:
             raise InputError(f"party '{name}' has classes that the plan does not have")
-        self.inputs = torch.from_numpy(np.array(inputs, dtype=np.float32))
+        self.inputs = features_of(plan, torch.from_numpy(np.array(inputs, dtype=np.float32)))
         self.targets = torch.from_numpy(np.array(targets, dtype=np.int64))
         self.events: tuple[Event, ...] = ()
         self.sent = 0

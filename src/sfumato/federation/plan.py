@@ -12,7 +12,7 @@ from sfumato.errors import InputError, OptionError
 
 __all__ = ["MODELS", "FederationPlan"]
 
-MODELS = ("logistic", "mlp", "cnn", "resnet18")
+MODELS = ("logistic", "mlp", "cnn", "resnet18", "scattering-linear")
 """The networks that can be trained together; the first two are also for tables."""
 
 _LEVELS = ("none", "record", "client")
@@ -25,7 +25,7 @@ class FederationPlan:
     Parameters
     ----------
     model
-        An architecture by name: logistic, mlp, cnn, resnet18.
+        An architecture by name: logistic, mlp, cnn, resnet18, scattering-linear.
     inputs
         The shape of a sample.
     classes
@@ -104,8 +104,10 @@ class FederationPlan:
         for name in ("decay", "augment"):
             if type(getattr(self, name)) is not bool:
                 raise OptionError(f"'{name}' of the plan must be true or false, got {getattr(self, name)!r}")
-        if self.augment and (len(self.inputs) != 3 or self.level == "record"):
+        fixed = self.model == "scattering-linear"
+        if self.augment and (len(self.inputs) != 3 or self.level == "record" or fixed):
             what = "images" if len(self.inputs) != 3 else "trainings without privacy of records"
+            what = "networks that see the images, not fixed features of them" if fixed else what
             raise OptionError(f"augment is for {what}", hint="leave it out")
         if self.level not in _LEVELS:
             raise OptionError(f"the level must be one of {', '.join(_LEVELS)}, got {self.level!r}")

@@ -136,9 +136,10 @@ def run_rounds(
         raise ProtocolError(f"party '{name}' cannot take part", hint=reason)
     if len(described.arrived) < plan.threshold:
         raise ProtocolError(f"only {len(described.arrived)} parties are there, but {plan.threshold} are needed")
-    for name, one in described.arrived.items():
+    there = {name: described.arrived[name] for name in channel.names if name in described.arrived}
+    for name, one in there.items():  # in their own order, not in that of their answers
         state.parties.setdefault(name, Share()).events = _events(plan, name, one)
-    rows = {name: _rows(plan, name, one) for name, one in described.arrived.items()}
+    rows = {name: _rows(plan, name, one) for name, one in there.items()}
     mean = sum(rows.values()) / len(rows)
     weights = {name: one / mean for name, one in rows.items()}
     for number in range(len(state.rounds) + 1, plan.rounds + 1):

@@ -22,7 +22,7 @@ from sfumato.federation.rounds import Round, Share, run_rounds
 from sfumato.federation.secure.connect import SECURE_TRAINING, connect, require_library
 from sfumato.federation.secure.lanes import MOST_PARTIES
 from sfumato.federation.secure.sum import SecureSum
-from sfumato.federation.weights import network_of, set_weights
+from sfumato.federation.weights import features_of, network_of, set_weights
 
 __all__ = ["Federated", "check_secure", "names_of", "simulate", "train_over"]
 
@@ -55,7 +55,8 @@ class Federated:
         module = network_of(self.plan).eval()
         set_weights(module, self.weights)
         with torch.no_grad():
-            parts = [module(part).softmax(1) for part in torch.from_numpy(np.array(inputs, np.float32)).split(1024)]
+            given = torch.from_numpy(np.array(inputs, np.float32)).split(1024)
+            parts = [module(features_of(self.plan, part)).softmax(1) for part in given]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import copy
+from functools import lru_cache
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from sfumato.errors import ProtocolError
 from sfumato.federation.plan import FederationPlan
-from sfumato.learners.networks.architectures import architecture
+from sfumato.learners.networks.architectures import Architecture, architecture
 
-__all__ = ["get_weights", "network_of", "set_weights"]
+__all__ = ["features_of", "get_weights", "network_of", "set_weights"]
 
 
 def network_of(plan: FederationPlan) -> nn.Module:
     """Build the network of a plan, with initial weights from its seed."""
+    return copy.deepcopy(_initial(plan).module)
+
+
+def features_of(plan: FederationPlan, samples: Tensor) -> Tensor:
+    """Return what the network of a plan takes: the samples, or fixed and public features of each of them."""
+    features = _initial(plan).features
+    return samples if features is None else features(samples)
+
+
+@lru_cache(maxsize=8)  # each of many simulated holders asks in every round
+def _initial(plan: FederationPlan) -> Architecture:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
-        return architecture(plan.model, plan.inputs, plan.classes).module
+        return architecture(plan.model, plan.inputs, plan.classes)
 
 
 def get_weights(module: nn.Module) -> NDArray[np.float32]:

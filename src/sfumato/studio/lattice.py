@@ -94,7 +94,7 @@ def _walk(project: Project, found: Mapping[str, Any], at: str) -> dict[str, Any]
         return f"{named}: {_percent(node[3] / rows)} of the rows suppressed, {_percent(node[4])} of the detail lost"
 
     columns = []
-    samples = {one["name"]: labels_of(project, one["name"], one["kind"]) for one in columns_of(project)}
+    samples = labels_of(project, names)
     for column, (name, height) in enumerate(zip(names, heights, strict=True)):
         steps = []
         for level in range(height + 1):

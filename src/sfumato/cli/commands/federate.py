@@ -39,12 +39,14 @@ _FEW = 5  # clients that get processes of their own by default
 @click.argument("data", metavar="DATA")
 @click.option("--clients", type=Number(is_whole=True, most=10_000), help="How many holders share DATA.  [default: 3]")
 @click.option(
-    "--rounds", type=Number(is_whole=True, most=100_000), default=10, show_default=True, help="How many rounds."
+    "--rounds",
+    type=Number(is_whole=True, most=100_000),
+    help="Rounds.  [default: 10; 30 for images without --epsilon]",
 )
 @click.option(
     "--model",
-    type=Choice("logistic", "mlp", "cnn", "resnet18", of="federation.plan:MODELS"),
-    help="The model; cnn and resnet18 are for images.  [default: logistic for tables, cnn for images]",
+    type=Choice("logistic", "mlp", "cnn", "resnet18", "scattering-linear", of="federation.plan:MODELS"),
+    help="The model; the last three are for images.  [default: logistic for tables, cnn for images]",
 )
 @click.option("--target", metavar="NAME", help="The column of a table to predict.")
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
@@ -70,8 +72,16 @@ _FEW = 5  # clients that get processes of their own by default
 @click.option("--learning-rate", type=Number(above=0), metavar="R", help="The length of a step.")
 @click.option("--proximal", type=Number(least=0), metavar="MU", help="The pull towards the common model (FedProx).")
 @click.option("--momentum", type=Number(least=0, below=1), metavar="M", help="The momentum of the coordinator.")
-@click.option("--decay", is_flag=True, help="Let the learning rate fall to zero over the rounds.")
-@click.option("--augment", is_flag=True, help="Warp and tone images at random in every step; without privacy only.")
+@click.option(
+    "--decay/--no-decay",
+    default=None,
+    help="Let the learning rate fall to zero over the rounds.  [default: for images without --epsilon]",
+)
+@click.option(
+    "--augment/--no-augment",
+    default=None,
+    help="Warp and tone images at random in every step.  [default: for images without --epsilon]",
+)
 @click.option("--spare", type=Number(is_whole=True, least=0), help="Rounds that may be repeated after a crash.")
 @click.option("--test", metavar="FILE", help="Rows to test on.  [default: a part is held out]")
 @click.option("--samples", type=Number(is_whole=True), help="Use only N training records of built-in data.")
@@ -111,13 +121,15 @@ def federate(as_json: bool, data: str, output: str | None, force: bool, **option
     and what the holders keep: run the same command again to resume after a crash.
 
     \b
-    sfumato federate pneumonia --clients 3 --rounds 10 -o lungs
+    sfumato federate pneumonia --clients 10 -o lungs
     sfumato federate mnist --clients 50 --absent 0.3 --simulate -o digits
     sfumato federate adult --clients 4 --epsilon 3 --level record -o census
     sfumato federate hospitals/ --schema schema.toml --target recovered -o together
     """
     out = output or f"{Path(data).name}-federated"
-    asked = {name: value for name, value in options.items() if value not in (None, (), [], False)}
+    flags = ("no_central", "processes", "simulate")
+    asked = {name: value for name, value in options.items() if value is not None and value not in ((), [])}
+    asked = {name: value for name, value in asked.items() if value is not False or name not in flags}
     hosts, address = asked.pop("hosts", None), asked.pop("address", None)
     if (hosts is None) != (address is None):
         raise OptionError("--hosts and --address belong together", hint="--hosts north,south --address HOST:PORT")

@@ -21,7 +21,7 @@ from sfumato.data.release import Release
 from sfumato.errors import FileError, InputError, ProtocolError
 from sfumato.federation.channel import Channel, Party, Replies
 from sfumato.federation.coding import Coding
-from sfumato.federation.federate import open_ledger, plan_of
+from sfumato.federation.federate import defaults_of, open_ledger, plan_of
 from sfumato.federation.flower.deployment import Deployment, Holder, deploy
 from sfumato.federation.flower.keys import make_identity, read_identity, split_address
 from sfumato.federation.holder import TrainingHolder
@@ -89,7 +89,8 @@ def planned(data: Any, names: Sequence[str], *, secure: str = "masks", **options
         data = next(iter(data.values()))
     one = holdings_of(data, clients=1, **own)
     holdings = Holdings(one.name, one.coding, {check_name(name): one.pooled for name in names}, None, one.schema)
-    plan = plan_of(holdings, **{"absent": 0.0, **options})
+    settings = defaults_of(one.coding, options.get("model"), options.get("epsilon"))
+    plan = plan_of(holdings, **{"absent": 0.0, **settings, **options})
     check_secure(plan, secure, len(names))
     return {"plan": plan.to_dict(), "coding": one.coding.to_dict(), "secure": secure}
 
