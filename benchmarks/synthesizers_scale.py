@@ -7,8 +7,9 @@ Every size runs in a process of its own. The table is a Parquet file of 8 texts,
 with declared bounds and domains; the method is the default one, epsilon 1, and 100,000 rows are drawn.
 
 Measured on a shared machine, one thread, CPU seconds (count, read, encode, fit, sample; all with imports) and GB:
-10^5 rows in memory .1, .1, .1, 5.6, 1.2; 8.0 and .33. 10^6 rows in memory 1.6, .3, 1.0, 9.3, 1.4; 14.6 and .81. 10^7
-rows in memory 15.0, 1.9, 14.7, 20.1, 1.1; 53.8 and 3.40. 10^6 rows in DuckDB 10.1, .2, 0, 5.6, 1.3; 18.4 and .75.
+10^5 rows in memory .1, .1, .1, 5.6, 1.2; 8.0 and .33. 10^6 rows in memory .9, .1, .4, 4.0, .5; 6.5 and .71. 10^7
+rows in memory 15.0, 1.9, 14.7, 20.1, 1.1; 53.8 and 3.40. 10^6 rows in DuckDB 10.1, .2, 0, 5.6, 1.3; 18.4 and .75
+(these and 10^5 by an earlier version, whose model of the label took twice as long).
 Asked for 10^6 rows: under 30 CPU seconds and 2 GB.
 """
 

@@ -200,6 +200,11 @@ def test_the_commands_count_people(sfumato: Any) -> None:
     tokens = sfumato("anonymize", *roles, "--k", "5", "--keep-person-token", "-o", "tokens", "--json")
     assert tokens.json["assessment"]["unit"] == "person"
     assert sfumato("verify", "tokens").code == 0
+    page = Path("release/report.html").read_text()
+    assert "people are counted, not rows: 900 rows of" in page
+    assert "Share of people by the size of their class" in page
+    assert sfumato("assess", *roles, "--report", "page.html").code == 0
+    assert "People that are unique now" in Path("page.html").read_text()
     refused = sfumato("anonymize", *roles[:-2], "--identifiers", "patient_id", "--k", "5", "-o", "other")
     assert refused.code == 2
     assert "--person patient_id" in refused.err

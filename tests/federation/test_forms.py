@@ -75,7 +75,7 @@ def test_keys_that_nobody_asked_for_are_refused_though_seal_would_take_them():
     plain = galois_form(PARAMETERS, (1,)).checked(galois(1))[HEADER:]
     # After the one key come 8,190 places without one; put copies of it there, which compress to almost nothing.
     one = plain[48 : len(plain) - 8 * 8190]
-    bomb = plain[: 48 + len(one)] + one * 40 + bytes(8 * 8150)
+    bomb = plain[: 48 + len(one)] + one * 10 + bytes(8 * 8180)
     sent = packed(bomb, galois(1), mode=1)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "keys").write_bytes(sent)

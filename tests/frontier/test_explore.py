@@ -310,6 +310,14 @@ def test_a_target_without_classes_is_refused_at_once(labels: pl.Expr, said: str)
         sf.explore(people().with_columns(ill=labels), **QUICK, protections=["raw"], seeds=1)
 
 
+def test_texts_that_would_fill_the_memory_are_refused_at_once() -> None:
+    rows = pl.DataFrame({"code": pl.int_range(30_000, eager=True).cast(pl.String), "ill": ["yes", "no"] * 15_000})
+    with pytest.raises(
+        InputError, match=r"column 'code' has 30,000 different texts in 30,000 rows: a model of them needs"
+    ):
+        sf.explore(rows, **{**QUICK, "qi": ["code"]}, protections=["raw"], seeds=1)
+
+
 def test_categories_of_other_rows_do_not_stop_the_lattice() -> None:
     rare = pl.when(pl.int_range(pl.len()) < 3).then(pl.format("rare {}", pl.int_range(pl.len()))).otherwise("smokes")
     rows = people().with_columns(smokes=rare)

@@ -139,7 +139,7 @@ def test_a_tree_is_edited_by_ticking_and_rare_values_move_without_being_seen(
         f"{project}/hierarchies",
         data={**form, "edit": "gather", "name": "UK", "tick": [keys["a group of few rows"], keys["London"]]},
     )
-    assert answer.headers["location"].endswith("/hierarchies#column-1")
+    assert answer.headers["location"].endswith("/hierarchies?column=1#column-1")
     tree = city_of(tmp_path)
     assert {one: tree.paths([one])[0][-2] for one in ("London", "Rare-Town", "Lone-Hill", "Paris")} == {
         "London": "UK", "Rare-Town": "UK", "Lone-Hill": "UK", "Paris": "abroad",
@@ -149,6 +149,20 @@ def test_a_tree_is_edited_by_ticking_and_rare_values_move_without_being_seen(
     assert "Lone-Hill" not in page
     browser.post(f"{project}/do/undo")
     assert city_of(tmp_path).paths(["Rare-Town"])[0][-2] == "other values"
+
+
+def test_many_long_trees_are_shown_one_by_one(browser: Browser, tmp_path: Path) -> None:
+    columns, path = 8, tmp_path / "wide.csv"
+    lines = "".join(",".join(f"v{i % 250}" for _ in range(columns)) + "\n" for i in range(2500))
+    path.write_text(",".join(f"c{at}" for at in range(columns)) + "\n" + lines, encoding="utf-8")
+    project = browser.open(path)
+    roles = {f"role-{at}": "quasi" for at in range(columns)} | {f"kind-{at}": "category" for at in range(columns)}
+    browser.run(f"{project}/columns", settings="1", **roles, run="risk")
+    page = browser.get(f"{project}/hierarchies").text
+    assert 0 < page.count('class="tree"') < columns
+    assert page.count('class="tree"') + page.count("Look at it, or change it") == columns
+    assert 'id="tree-7"' not in page
+    assert 'id="tree-7"' in browser.get(f"{project}/hierarchies?column=7").text
 
 
 @pytest.mark.parametrize(
@@ -201,5 +215,9 @@ def test_the_lattice_is_walked_and_a_node_becomes_a_release(browser: Browser, pr
     (job,) = [one for one in found.jobs.iterdir() if one.name.endswith("anonymize")]
     release = sf.load(job / "releases" / "lattice")
     assert release.recipe.options["parameters"]["levels"] == {"age": 1, "city": 1}
+    browser.post(f"{project}/release", data={"settings": "1", "release": f"{job.name}/lattice"})
+    assert "changed settings since" not in browser.get(f"{project}/release").text
     browser.post(f"{project}/methods", data={"settings": "1", "method": "lattice"})  # without the tick, the best again
     assert Workspace(tmp_path / "work").open(found.id).state["levels"] is None
+    assert Workspace(tmp_path / "work").open(found.id).state["chosen"] is None  # the next one is shown, not this one
+    assert "changed settings since" in browser.get(f"{project}/release").text

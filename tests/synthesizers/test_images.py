@@ -245,6 +245,7 @@ FORGERIES: dict[str, Callable[[Path], None]] = {
     "a hidden array": _arrays(lambda held: held.update(hidden=np.zeros(5))),
     "a wild weight": _arrays(lambda held: held.update(weights=held["weights"] * np.nan)),
     "a wide basis": _arrays(lambda held: held.update(basis=held["basis"] * 1e6)),
+    "a wild middle": _arrays(lambda held: held.update(middle=held["middle"] + 1e6)),
     "no tones": _arrays(lambda held: held.pop("tones")),
     "images of another size": _images(lambda held: held.update(images=held["images"][:, :7])),
     "images of floats": _images(lambda held: held.update(images=held["images"] / 255)),

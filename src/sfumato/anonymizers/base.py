@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -420,7 +420,8 @@ def measure_release(
             hint=hint
             or "groups that are published alike form one class: use a strict method and intervals with exact ends",
         )
-    return assessment
+    left = tuple(name for name in assessment.identifiers if name != released.schema.person)  # tokens, or about to go
+    return replace(assessment, identifiers=left)
 
 
 def refuse_unreadable(domain: Domain) -> None:

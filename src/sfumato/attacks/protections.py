@@ -34,6 +34,7 @@ __all__ = [
     "estimator_of",
     "procedure_of",
     "protection",
+    "texts_in",
     "with_domains",
 ]
 

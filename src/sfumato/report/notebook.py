@@ -22,7 +22,7 @@ from sfumato.report.attacks.page import gains_of, right_answers
 from sfumato.report.charts.plot import bar_rows
 from sfumato.report.frontier.page import charts_of, columns_of, headline_of, reason_of
 from sfumato.report.page import fill
-from sfumato.report.summarise import count, number, role_of, share, summarise
+from sfumato.report.summarise import count, many_of, number, role_of, share, summarise, units_of
 
 __all__ = ["card"]
 
@@ -67,9 +67,10 @@ def _assessment(assessment: Assessment) -> dict[str, Any]:
 def _sizes(assessment: Assessment) -> Markup:
     bars = summarise(assessment).bars
     rows = [
-        (bar.label, [(bar.rows, share(bar.rows / assessment.rows), "risky" if bar.risky else "after")]) for bar in bars
+        (bar.label, [(bar.rows, share(bar.rows / units_of(assessment)), "risky" if bar.risky else "after")])
+        for bar in bars
     ]
-    return bar_rows("Share of rows by the size of their class", rows)
+    return bar_rows(f"Share of {many_of(assessment)} by the size of their class", rows)
 
 
 def _release(release: Release) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from sfumato.data.release import Release
 from sfumato.errors import OptionError
 from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
 from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
-from sfumato.report.summarise import count, share, summarise
+from sfumato.report.summarise import count, of_unit, share, summarise, units_of
 
 __all__ = [
     "Page",
@@ -95,16 +95,16 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
     """
     summary = summarise(assessment)
     sizes = [
-        (bar.label, [(bar.rows, share(bar.rows / assessment.rows), "risky" if bar.risky else "after")])
+        (bar.label, [(bar.rows, share(bar.rows / units_of(assessment)), "risky" if bar.risky else "after")])
         for bar in summary.bars
     ]
-    columns = [(one.column, one.uniques_drop, count(one.uniques_drop, "row")) for one in summary.columns]
+    columns = [(one.column, one.uniques_drop, of_unit(assessment, one.uniques_drop)) for one in summary.columns]
     return fill(
         "assessment.html",
         title=title,
         summary=summary,
         legend=legend("easier to single out", "better hidden", "risky"),
-        sizes=bar_rows("Share of rows by the size of their class", sizes),
+        sizes=bar_rows(f"Share of {summary.units} by the size of their class", sizes),
         columns=bar_list("Rows that would no longer be unique without a column", columns),
     )
 

@@ -36,6 +36,7 @@ __all__ = [
     "share",
     "summarise",
     "title_of",
+    "units_of",
     "warnings_of",
     "words",
 ]
@@ -100,6 +101,8 @@ class Summary:
     risks: tuple[tuple[str, str], ...]
     profiles: tuple[tuple[str, ...], ...]
     """A row of texts per column: name, role, kind, distinct values, missing values, rows unique by it alone."""
+    units: str = "rows"
+    """What is counted: rows, or people."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,7 @@ def summarise(assessment: Assessment) -> Summary:
         remedies=tuple(_remedies(assessment)),
         risks=tuple(risks_of(assessment)),
         profiles=tuple(_profiles(assessment)),
+        units=many_of(assessment),
     )
 
 

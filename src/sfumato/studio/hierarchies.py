@@ -28,6 +28,7 @@ _OTHERS = "other values"
 _LISTING = ("{", "all but {")  # names that say which values a group has
 _LINES = 60  # of a drawn hierarchy
 _MOST_TEXT = 200_000  # characters of an edited tree
+_MOST_LETTERS = 80_000  # of the trees on a page; those of further columns are shown one by one
 _LONGEST_NAME = 200  # characters of the name of a group
 _CELL = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^;]*?))\s*(?:;|$)')
 
@@ -54,35 +55,44 @@ class _Hierarchies(Step):
         return bool(project.state.get("hierarchies"))
 
     def place(self, form: Form) -> str:
-        return f"#column-{number_in(form, 'column', 'the column', least=0, most=10_000, whole=True, empty=0)}"
+        at = number_in(form, "column", "the column", least=0, most=100_000, whole=True, empty=0)
+        return f"?column={at}#column-{at}"
 
     def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         quasi = [one for one in columns_of(project) if one["role"] == "quasi"]
         known = _values_of(project)
-        lines = []
-        for one in quasi:
+        lines, letters = [], 0
+        for at, one in enumerate(quasi):
             values = known.get(one["name"])
             own = project.state.get("hierarchies", {}).get(one["name"])
-            try:
-                paths, tree = _paths(values, own, one["kind"]), None
+            line = {**one, "values": values, "own": own, "tree": None, "opened": query.get("column") == str(at)}
+            if letters <= _MOST_LETTERS or line["opened"]:
+                try:
+                    paths = _paths(values, own, one["kind"])
+                except SfumatoError:
+                    paths = []
+                letters += sum(len(label) for path in paths for label in path)
                 if _is_listed(values) and paths:
-                    tree = {"root": _tree(project, values, paths), "mark": _mark(paths)}
-            except SfumatoError:
-                tree = None
-            drawn = _drawn(project, values, own, one["kind"])
-            lines.append({**one, "values": values, "own": own, "tree": tree, **drawn})
+                    line["tree"] = {"root": _tree(project, values, paths), "mark": _mark(paths)}
+                line |= {"opened": True, **_drawn(project, values, own, one["kind"])}
+            lines.append(line)
         return {"quasi": lines, "smallest": SMALLEST_SHOWN, "measured": bool(known)}
 
 
-def labels_of(project: Project, name: str, kind: str) -> list[list[str]]:
-    """Return some labels of a column on each level, without those of few rows, unless the owner sees rows anyway."""
-    values = _values_of(project).get(name)
-    try:
-        paths = _shown(project, values, _paths(values, project.state.get("hierarchies", {}).get(name), kind))
-    except SfumatoError:
-        return []
-    levels = zip(*paths, strict=True) if paths else ()
-    return [[one for one in dict.fromkeys(level) if not one.startswith(_FEW)] for level in levels]
+def labels_of(project: Project, names: Sequence[str]) -> dict[str, list[list[str]]]:
+    """Return some labels of columns on each level, without those of few rows, unless the owner sees rows anyway."""
+    known, own = _values_of(project), project.state.get("hierarchies", {})
+    kinds = {one["name"]: one["kind"] for one in columns_of(project)}
+    found = {}
+    for name in names:
+        values = known.get(name)
+        try:
+            paths = _shown(project, values, _paths(values, own.get(name), kinds.get(name, "")))
+        except SfumatoError:
+            paths = []
+        levels = zip(*paths, strict=True) if paths else ()
+        found[name] = [[one for one in dict.fromkeys(level) if not one.startswith(_FEW)] for level in levels]
+    return found
 
 
 # --- the paths of the values --------------------------------------------------------------------

@@ -35,7 +35,7 @@ class _Lattice(Step):
             raise OptionError("no levels are chosen", hint="measure the lattice first")
         if form.get("what") == "around":
             return "the middle of the lattice", {"around": named}
-        return "the levels", {"methods": ["lattice"], "suppress": suppress, "levels": named}
+        return "the levels", {"methods": ["lattice"], "suppress": suppress, "levels": named, "chosen": None}
 
     def options(self, project: Project) -> dict[str, Any] | None:
         state = project.state
@@ -94,7 +94,7 @@ def _walk(project: Project, found: Mapping[str, Any], at: str) -> dict[str, Any]
         return f"{named}: {_percent(node[3] / rows)} of the rows suppressed, {_percent(node[4])} of the detail lost"
 
     columns = []
-    samples = {one["name"]: labels_of(project, one["name"], one["kind"]) for one in columns_of(project)}
+    samples = labels_of(project, names)
     for column, (name, height) in enumerate(zip(names, heights, strict=True)):
         steps = []
         for level in range(height + 1):

@@ -173,7 +173,7 @@ def _population(data: str | None, table: str | None, reading: dict[str, Any]) ->
 def print_assessment(assessment: sf.Assessment) -> None:
     """Print the summary of an assessment."""
     from sfumato.measures.risk.safe_harbor import Status
-    from sfumato.report.summarise import count, summarise
+    from sfumato.report.summarise import of_unit, summarise
 
     summary = summarise(assessment)
     colour = {True: "green", False: "red", None: None}[summary.good]
@@ -182,7 +182,7 @@ def print_assessment(assessment: sf.Assessment) -> None:
         echo_wrapped(style(f"! {warning}", fg="yellow"), "  ")
     facts = [
         *summary.facts,
-        *(f"without {one.column}: {count(one.uniques_drop, 'row')} fewer unique" for one in summary.columns),
+        *(f"without {one.column}: {of_unit(assessment, one.uniques_drop)} fewer unique" for one in summary.columns),
         *(f"by {names} alone: {unique} unique ({share})" for names, unique, share in summary.subsets[:3]),
     ]
     for finding in summary.findings:

@@ -30,7 +30,8 @@ _LEAST, _MOST = 35, 40  # bits of the scale
 
 
 def seal() -> Any:
-    """Return SEAL, or raise an error that says how to install it."""
+    """Return SEAL, or raise an error that says how to install it, or pyarrow, which expands what it has compressed."""
+    require_extra("pyarrow", "federation", "homomorphic encryption")
     return require_extra("tenseal.sealapi", "federation", "homomorphic encryption")
 
 

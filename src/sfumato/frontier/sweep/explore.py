@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from sfumato.attacks.catalogue import attacks_of
-from sfumato.attacks.protections import MODELS
+from sfumato.attacks.protections import MODELS, texts_in
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.data import datasets
 from sfumato.data.schema import Column, Kind, Role, Schema
@@ -31,6 +31,8 @@ from sfumato.measures.people import keys_of, people_of
 __all__ = ["explore"]
 
 _MOST_CLASSES = 200
+_MOST_CELLS = 250_000_000
+"""Most cells of the categories of the training rows as indicators, of 4 bytes each: a gigabyte per process."""
 
 
 def explore(
@@ -127,7 +129,7 @@ def explore(
     if bisect and limits.risks_only() == Limits():
         raise OptionError("bisect needs a limit of a risk", hint="give max_risk or max_advantage")
     roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "keep": keep}
-    task, name = _task(data, target, roles, tuple(attacks), utilities, rows_are_units)
+    task, name, left_out = _task(data, target, roles, tuple(attacks), utilities, rows_are_units)
     budget = None if public or (isinstance(data, str) and _is_built_in(data)) else _budget_of(data, uncharged)
     runner = Runner(task, jobs=jobs, folder=None if folder is None else Path(folder), progress=progress)
     numbers = range(seed, seed + seeds)
@@ -146,8 +148,8 @@ def explore(
         "guess": _most_frequent(task),
         "qi": list(task.table.schema.quasi),
         "sensitive": list(task.table.schema.sensitive),
-        "identifiers": list(identifiers),
-        "keep": list(keep),
+        "identifiers": left_out,
+        "keep": [one.name for one in task.table.schema.columns if one.role is Role.KEPT],
         "models": list(task.models),
         "attacks": list(task.attacks),
         "seeds": list(numbers),
@@ -196,7 +198,8 @@ def _task(
     attacks: tuple[str, ...],
     utilities: Sequence[Any],
     rows_are_units: bool,
-) -> tuple[Task, str]:
+) -> tuple[Task, str, list[str]]:
+    """Return what is measured, the name of the data, and its identifiers, which are left out."""
     built_in = isinstance(data, str) and _is_built_in(data)
     table = datasets.without_split(datasets.TABLES[data]()) if built_in else Table.of(data)
     name = str(data) if built_in or isinstance(data, Path) else table.origin.name if table.origin else "table.csv"
@@ -232,11 +235,12 @@ def _task(
     frame = table.to_polars().select(kept).drop_nulls(predicted)
     frame = frame.drop_nans(predicted) if frame.schema[predicted].is_float() else frame
     _check_classes(frame[predicted])
+    _check_size(frame.drop(predicted))
     columns = {one: _with_kind(table.schema[one], frame.schema[one]) for one in kept}
     if columns[predicted].kind is not Kind.ORDINAL:  # also 0 and 1 are classes
         columns[predicted] = replace(columns[predicted], kind=Kind.CATEGORY, bounds=None)
     rows = Table(frame, Schema(columns.values()))
-    return Task(rows, predicted, models, attacks, own), name
+    return Task(rows, predicted, models, attacks, own), name, list(table.schema.identifiers)
 
 
 def _check_classes(labels: pl.Series) -> None:
@@ -249,6 +253,19 @@ def _check_classes(labels: pl.Series) -> None:
     if (classes := labels.n_unique()) > _MOST_CLASSES:
         said = f"the target '{labels.name}' has {classes:,} values"
         raise InputError(f"{said}, and the models predict at most {_MOST_CLASSES} classes", hint=hint)
+
+
+def _check_size(features: pl.DataFrame) -> None:
+    """Refuse texts with so many different values that models of them would not fit into memory."""
+    values = {name: features[name].n_unique() for name in texts_in(features)}
+    cells = features.height // 2 * sum(values.values())
+    if cells > _MOST_CELLS:
+        name = max(values, key=lambda one: values[one])
+        raise InputError(
+            f"column '{name}' has {values[name]:,} different texts in {features.height:,} rows: a model of them needs "
+            f"{cells * 4 / 1e9:.1f} GB in each process",
+            hint=f"group its values, use fewer rows, or leave it out with identifiers / --identifiers {name}",
+        )
 
 
 def _with_kind(column: Column, found: pl.DataType) -> Column:

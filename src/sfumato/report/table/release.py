@@ -99,6 +99,7 @@ def render_release(
         good=kept and c.after.k > 1,
         warnings=warnings,
         facts=_facts(c),
+        units="people" if c.after.unit == PERSON else "rows",
         promises=[_promise(c, check) for check in guarantees],
         legend=legend(_BEFORE, _AFTER),
         sizes=_sizes(c),
@@ -150,6 +151,8 @@ def _facts(c: Comparison) -> list[str]:
         f"{percent(after.risk.prosecutor_max)}; before, {percent(before.risk.prosecutor_max)}",
         f"quasi-identifiers: {', '.join(one.column for one in c.columns)}",
     ]
+    if after.unit == PERSON:
+        facts.append(f"people are counted, not rows: {count(after.rows, 'row')} of {after.units:,} people")
     if c.queries:
         facts.append(
             f"half of {c.queries.queries} random counting queries are off by {share(c.queries.median)} or less"
