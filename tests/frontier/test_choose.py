@@ -20,7 +20,7 @@ from sfumato.frontier.sweep.grid import Candidate, candidates_of
 from sfumato.frontier.sweep.make import make
 from sfumato.frontier.sweep.measure import Task
 from sfumato.frontier.sweep.point import Figure, Point, with_common_spread
-from sfumato.report.frontier.page import headline_of, reason_of
+from sfumato.report.frontier.page import headline_of, reason_of, render_frontier
 from tests.frontier.example import example
 from tests.frontier.test_explore import QUICK, people, point
 
@@ -82,6 +82,15 @@ def test_a_large_risk_without_a_limit_is_named() -> None:
     assert "asked for" not in recommend(points, facts, Limits(max_risk=0.2, max_advantage=0.2)).reason
 
 
+def test_what_the_command_pays_for_and_the_measurement_did_not_is_said() -> None:
+    points = (point("raw", 1.0, 0.9), point("dp:epsilon=1", 0.0, 0.8))
+    said = render_frontier(Frontier(points, DATA, limits=Limits(max_risk=0.1)))
+    assert "the command pays for them with a part of epsilon" in said
+    built_in = {name: value for name, value in DATA.items() if name not in ("numbers", "categories")}
+    assert "the command pays" not in render_frontier(Frontier(points, built_in, limits=Limits(max_risk=0.1)))
+    assert "the command pays" not in render_frontier(Frontier(points, DATA, limits=Limits(max_risk=1)))
+
+
 def test_what_to_do_is_said_if_nothing_keeps_the_limits() -> None:
     unsure = (point("dp:epsilon=1", 0.04, 0.7, spread=0.02), point("dp:epsilon=2", 0.2, 0.8))
     said = recommend(unsure, DATA, Limits(max_advantage=0.05)).reason
@@ -116,7 +125,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "text",
     [
         *("mondrian:k=20", "lattice:k=10", "guided:k=20", "hilbert:k=10", "microaggregate:k=10"),
-        *("dp:epsilon=5", "synthetic:epsilon=5", "copula:epsilon=5", "guided:k=20+dp:epsilon=5"),
+        *("dp:epsilon=100", "synthetic:epsilon=100", "copula:epsilon=100", "guided:k=20+dp:epsilon=100"),
     ],
 )
 def test_the_command_makes_the_release_and_it_verifies(text: str, folder: Path, sfumato: Any) -> None:
@@ -134,7 +143,7 @@ def test_the_command_makes_the_release_and_it_verifies(text: str, folder: Path, 
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-@pytest.mark.parametrize("text", ["dp:epsilon=5", "synthetic:epsilon=5", "guided:k=20+dp:epsilon=5"])
+@pytest.mark.parametrize("text", ["dp:epsilon=100", "synthetic:epsilon=100", "guided:k=20+dp:epsilon=100"])
 def test_the_command_works_for_a_target_of_zero_and_one(text: str, suffix: str, folder: Path, sfumato: Any) -> None:
     rows = people().with_columns(ill=(pl.col("ill") == "yes").cast(pl.Int64))
     sf.write(rows, f"rows.{suffix}")
@@ -142,6 +151,17 @@ def test_the_command_works_for_a_target_of_zero_and_one(text: str, suffix: str, 
     for part in release_command(found.points[0].candidate, found.data).split(" && "):
         ran = sfumato(*part.split(" ")[1:])
         assert ran.code == 0, ran.err
+
+
+def test_the_command_leaves_out_the_identifiers_of_a_table_and_keeps_what_it_keeps(folder: Path, sfumato: Any) -> None:
+    rows = people().with_columns(staff=pl.int_range(pl.len()).cast(pl.String), weight=pl.col("age") * 2)
+    sf.write(rows, "staff.csv")
+    table = sf.Table.of("staff.csv", qi=["age"], identifiers=["staff"], keep=["weight"])
+    found = sf.explore(table, protections=["mondrian:k=20", "dp:epsilon=1000"], seeds=1, **QUICK)
+    for one in found.points:
+        assert sfumato(*shlex.split(release_command(one.candidate, found.data))[1:]).code == 0
+    (written,) = Path("mondrian-k20").rglob("table.csv")
+    assert pl.read_csv(written).columns == ["age", "smokes", "ill", "weight"]
 
 
 def test_rows_of_the_same_person_are_refused_until_rows_are_the_units(folder: Path, sfumato: Any) -> None:

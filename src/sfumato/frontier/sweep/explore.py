@@ -129,7 +129,7 @@ def explore(
     if bisect and limits.risks_only() == Limits():
         raise OptionError("bisect needs a limit of a risk", hint="give max_risk or max_advantage")
     roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "keep": keep}
-    task, name = _task(data, target, roles, tuple(attacks), utilities, rows_are_units)
+    task, name, left_out = _task(data, target, roles, tuple(attacks), utilities, rows_are_units)
     budget = None if public or (isinstance(data, str) and _is_built_in(data)) else _budget_of(data, uncharged)
     runner = Runner(task, jobs=jobs, folder=None if folder is None else Path(folder), progress=progress)
     numbers = range(seed, seed + seeds)
@@ -148,8 +148,8 @@ def explore(
         "guess": _most_frequent(task),
         "qi": list(task.table.schema.quasi),
         "sensitive": list(task.table.schema.sensitive),
-        "identifiers": list(identifiers),
-        "keep": list(keep),
+        "identifiers": left_out,
+        "keep": [one.name for one in task.table.schema.columns if one.role is Role.KEPT],
         "models": list(task.models),
         "attacks": list(task.attacks),
         "seeds": list(numbers),
@@ -198,7 +198,8 @@ def _task(
     attacks: tuple[str, ...],
     utilities: Sequence[Any],
     rows_are_units: bool,
-) -> tuple[Task, str]:
+) -> tuple[Task, str, list[str]]:
+    """Return what is measured, the name of the data, and its identifiers, which are left out."""
     built_in = isinstance(data, str) and _is_built_in(data)
     table = datasets.without_split(datasets.TABLES[data]()) if built_in else Table.of(data)
     name = str(data) if built_in or isinstance(data, Path) else table.origin.name if table.origin else "table.csv"
@@ -239,7 +240,7 @@ def _task(
     if columns[predicted].kind is not Kind.ORDINAL:  # also 0 and 1 are classes
         columns[predicted] = replace(columns[predicted], kind=Kind.CATEGORY, bounds=None)
     rows = Table(frame, Schema(columns.values()))
-    return Task(rows, predicted, models, attacks, own), name
+    return Task(rows, predicted, models, attacks, own), name, list(table.schema.identifiers)
 
 
 def _check_classes(labels: pl.Series) -> None:

@@ -93,6 +93,12 @@ def _cautions(frontier: Frontier) -> list[str]:
     chosen = frontier.recommended.point
     if chosen is not None and "+" in chosen.candidate.name:
         cautions.append(f"What is guaranteed: {chosen.candidate.guarantee}.")
+    is_private = chosen is not None and chosen.candidate.parts[-1][0] in ("dp", "synthetic")
+    if is_private and (frontier.data.get("numbers") or frontier.data.get("categories")):
+        cautions.append(
+            "Bounds and categories that no schema declares were read from the rows here: the command pays for them "
+            "with a part of epsilon, so that its release may be less accurate. Declare what is public in a schema."
+        )
     if attackers := frontier.data.get("attacks"):
         cautions.append(f"The attackers were {', '.join(attackers)}: a stronger one may find more.")
     return cautions
