@@ -215,5 +215,9 @@ def test_the_lattice_is_walked_and_a_node_becomes_a_release(browser: Browser, pr
     (job,) = [one for one in found.jobs.iterdir() if one.name.endswith("anonymize")]
     release = sf.load(job / "releases" / "lattice")
     assert release.recipe.options["parameters"]["levels"] == {"age": 1, "city": 1}
+    browser.post(f"{project}/release", data={"settings": "1", "release": f"{job.name}/lattice"})
+    assert "changed settings since" not in browser.get(f"{project}/release").text
     browser.post(f"{project}/methods", data={"settings": "1", "method": "lattice"})  # without the tick, the best again
     assert Workspace(tmp_path / "work").open(found.id).state["levels"] is None
+    assert Workspace(tmp_path / "work").open(found.id).state["chosen"] is None  # the next one is shown, not this one
+    assert "changed settings since" in browser.get(f"{project}/release").text

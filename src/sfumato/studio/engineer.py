@@ -88,7 +88,7 @@ class _Synthesize(_Private):
             "delta": number_in(form, "delta", "delta", least=1e-12, most=0.1, empty=1e-5),
             "rows": number_in(form, "rows", "the number of rows", least=1, most=10_000_000, whole=True),
         }
-        return "the synthetic rows", {"synthesize": asked}
+        return "the synthetic rows", {"synthesize": asked, "chosen": None}
 
     def options(self, project: Project) -> dict[str, Any] | None:
         return project.state.get("synthesize")

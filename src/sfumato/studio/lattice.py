@@ -35,7 +35,7 @@ class _Lattice(Step):
             raise OptionError("no levels are chosen", hint="measure the lattice first")
         if form.get("what") == "around":
             return "the middle of the lattice", {"around": named}
-        return "the levels", {"methods": ["lattice"], "suppress": suppress, "levels": named}
+        return "the levels", {"methods": ["lattice"], "suppress": suppress, "levels": named, "chosen": None}
 
     def options(self, project: Project) -> dict[str, Any] | None:
         state = project.state

@@ -13,6 +13,7 @@ from sfumato.studio.pages import moment
 from sfumato.studio.steps import (
     KINDS,
     ROLES,
+    STEPS,
     Form,
     Step,
     choice_in,
@@ -155,7 +156,7 @@ class _Methods(Step):
             raise OptionError("the method guided needs a target", hint="give a column this role under Columns")
         suppress = number_in(form, "suppress", "the share to suppress", least=0, most=1, empty=0.05)
         levels = project.state.get("levels") if form.get("levels") and "lattice" in methods else None
-        return "the methods", {"methods": methods, "suppress": suppress, "levels": levels}
+        return "the methods", {"methods": methods, "suppress": suppress, "levels": levels, "chosen": None}
 
     def options(self, project: Project) -> dict[str, Any] | None:
         state = project.state
@@ -201,6 +202,12 @@ def _chosen(project: Project, kinds: Sequence[str] = ("anonymize",)) -> str | No
     return given if given in known else next(iter(known), None)
 
 
+def _is_outdated(project: Project, chosen: str) -> bool:
+    """Return whether a release was made by other settings than those of now."""
+    job = jobs.find(project, chosen.partition("/")[0])
+    return job.task["kind"] == _Methods.kind and STEPS[_Methods.name].is_stale(project, job)
+
+
 class _OfRelease(Step):
     """A step that is about one release."""
 
@@ -222,7 +229,8 @@ class _OfRelease(Step):
     def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         known = [one for one in releases_of(project) if one.split("/")[0][5:] in self.kinds]
         names = {one: release_name(project, one) for one in known}
-        return {"releases": names, "chosen": _chosen(project, self.kinds)}
+        chosen = _chosen(project, self.kinds)
+        return {"releases": names, "chosen": chosen, "outdated": chosen is not None and _is_outdated(project, chosen)}
 
 
 class _Attack(_OfRelease):
@@ -266,7 +274,13 @@ def choice_of(project: Project) -> dict[str, Any]:
     if name not in METHODS or not rest.isdigit():
         raise OptionError("there is no recommended release", hint="explore first")
     require = {**project.state.get("require", {}), "k": int(rest)}
-    return {"methods": [name], "suppress": project.state.get("suppress", 0.05), "levels": None, "require": require}
+    return {
+        "methods": [name],
+        "suppress": project.state.get("suppress", 0.05),
+        "levels": None,
+        "chosen": None,
+        "require": require,
+    }
 
 
 class _Release(_OfRelease):
