@@ -201,7 +201,7 @@ def test_bad_input_is_refused_in_one_sentence(attack: Run, case: str) -> None:
 
 def test_help_says_when_the_exit_code_is_one(attack: Run) -> None:
     ran = attack("attack", "--help")
-    assert "The exit code is 0 also if there is leakage" in " ".join(ran.out.split())
+    assert "The exit code is 0 even if there is leakage" in " ".join(ran.out.split())
 
 
 def test_a_name_from_a_file_cannot_control_the_terminal(attack: Run) -> None:

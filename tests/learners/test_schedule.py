@@ -108,7 +108,7 @@ def test_without_a_model_the_best_we_know_is_trained() -> None:
     digits = sf.train("mnist", epsilon=8, split=few, delta=1e-3, **quick)
     assert digits.model == "scattering-linear"
     assert type(digits.models["epsilon-8"]).__name__ == "PrivateScatteringClassifier"
-    assert digits.runs[0].facts["sampling"] == {"kind": "full", "rate": 1.0, "steps": 5 + 7}
+    assert digits.runs[0].facts["sampling"] == {"kind": "full", "rate": 1.0, "steps": 5 + 9}
     network = sf.train("mnist", epsilon=8, split=few, delta=1e-3, views=0)
     assert network.models["epsilon-8"].model == "scattering-linear"
     assert network.runs[0].facts["clip"] == 0.1

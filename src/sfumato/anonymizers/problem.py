@@ -78,6 +78,9 @@ class Crowd(NamedTuple):
     visits: Visits
     values: NDArray[np.int64]
 
+    def __repr__(self) -> str:
+        return f"Crowd({self.visits!r})"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem(Discreet):
@@ -278,8 +281,9 @@ class Problem(Discreet):
 
     @cached_property
     def spread(self) -> float:
-        """In how many distinct tuples a person is on average."""
-        assert self.people is not None
+        """In how many distinct tuples a person is on average; 1 if rows are counted."""
+        if self.people is None:
+            return 1.0
         visits = self.people.visits
         width = int(visits.person.max()) + 1
         pairs, _ = group_keys(visits.owner * width + visits.person)

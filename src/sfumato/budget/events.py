@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -161,7 +161,7 @@ class NoiseEvent(Event):
     scale: float
     sensitivity: float = 1.0
     relation: Relation = Relation.ADD_REMOVE
-    unit: str = UNIT
+    unit: str = field(default=UNIT, repr=False)
 
     noise: ClassVar[str]
     """The name of the noise distribution."""
@@ -183,7 +183,8 @@ class NoiseEvent(Event):
         return self.scale / self.sensitivity
 
     def __str__(self) -> str:
-        return f"{self.noise} noise of scale {self.scale:g} on a sensitivity of {self.sensitivity:g}"
+        each = "" if self.unit == UNIT else f" per {self.unit}"
+        return f"{self.noise} noise of scale {self.scale:g} on a sensitivity of {self.sensitivity:g}{each}"
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ class PureEvent(Event):
 
     epsilon: float
     relation: Relation = Relation.ADD_REMOVE
-    unit: str = UNIT
+    unit: str = field(default=UNIT, repr=False)
 
     kind = "pure"
     what: ClassVar[str] = "a mechanism"
@@ -302,7 +303,8 @@ class PureEvent(Event):
         return dp_accounting.ZCDpEvent(rho=self.epsilon**2 / 2)
 
     def __str__(self) -> str:
-        return f"{self.what} of epsilon {self.epsilon:g}"
+        each = "" if self.unit == UNIT else f" per {self.unit}"
+        return f"{self.what} of epsilon {self.epsilon:g}{each}"
 
 
 @dataclass(frozen=True)
@@ -797,7 +799,7 @@ def check_trials(mean: Any, shape: Any) -> tuple[float, float | str]:
 
 def _names(kind: type[Event]) -> list[str]:
     assert is_dataclass(kind)
-    return [field.name for field in fields(kind)]
+    return [one.name for one in fields(kind)]
 
 
 def for_people(event: Event, rows: int) -> Event:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.engines.tuples import Tuples, group_keys, key_starts
 
 __all__ = ["PersonCounts", "Visits", "count_people"]
@@ -38,6 +39,9 @@ class Visits(NamedTuple):
     rows: Ints
     place: Ints
     """The tuple that the entry is from."""
+
+    def __repr__(self) -> str:
+        return f"Visits({len(self.rows):,} entries)"
 
     @classmethod
     def of(cls, tuples: Tuples, column: str, owner: NDArray[Any]) -> Visits:
@@ -67,8 +71,8 @@ class Visits(NamedTuple):
         return cls(owner[place].astype(np.int64), person, rows, place)
 
 
-@dataclass(frozen=True, eq=False)
-class PersonCounts:
+@dataclass(frozen=True, eq=False, repr=False)
+class PersonCounts(Discreet):
     """People in each class, and their values; see `ClassCounts`, whose arrays these are."""
 
     size: Ints
