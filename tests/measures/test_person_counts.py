@@ -149,6 +149,7 @@ def test_with_one_row_for_each_person_every_number_is_that_of_rows(rows: list[Vi
     assert [one["rows"] for one in by_people["risk"].pop("unicity")] == [1]
     by_people["profiles"] = [one for one in by_people["profiles"] if one["column"] != "person"]
     assert by_people.pop("identifiers") == ["person"]
+    assert by_people.pop("nobody") == sum(person is None for _, person, _ in once)
     del by_rows["people"], by_rows["identifiers"]
     assert by_people == by_rows
 
@@ -205,6 +206,13 @@ def test_people_are_counted_where_the_rows_are(tmp_path: Path) -> None:
     for one in (here, there, file):
         del one["profiles"]
     assert here == there == file
+
+
+def test_rows_without_a_person_are_said() -> None:
+    from sfumato.report.summarise import summarise
+
+    rows: list[Visit] = [("a", "p", 1), ("a", None, 2), ("a", None, 2)]
+    assert "2 rows without a person: each counts as a person of its own" in summarise(assess(rows)).facts
 
 
 def test_bad_person_columns_are_refused_or_said() -> None:

@@ -238,6 +238,7 @@ def measure(
         classes=len(people),
         people=None if person is None else People(person, int(tuples.count.sum()), people.rows, int(people.size.min())),
         unit=UNIT if person is None else PERSON,
+        nobody=0 if person is None else _rows_of_nobody(tuples, person),
         suppressed=without_class,
         dropped=dropped,
         quasi=quasi,
@@ -302,6 +303,12 @@ def _profile(table: Table, name: str) -> Profile:
     missing = 0 if domain.missing is None else int((codes.values[:, 0] == domain.missing).sum())
     share = float(round_shares(missing / max(rows, 1), rows))
     return Profile(name, role, domain.column.kind.value, len(domain) - (missing > 0), share)
+
+
+def _rows_of_nobody(tuples: Tuples, person: str) -> int:
+    position = tuples.position[person]
+    missing = tuples.domains[position].missing
+    return 0 if missing is None else int(tuples.count[tuples.codes[:, position] == missing].sum())
 
 
 def _by_class_size(counts: ClassCounts) -> dict[int, int]:

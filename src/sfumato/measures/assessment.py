@@ -168,6 +168,8 @@ class Assessment(Measures, InNotebooks):
     """How well up to three quasi-identifiers single people out, worst first, with ``detail=True``."""
     findings: tuple[Finding, ...]
     """The findings of HIPAA's Safe Harbor check, with ``preset="hipaa"``."""
+    nobody: int = 0
+    """The rows without a person, each of which counts as a person of its own, if people are counted."""
     unicity: tuple[Unicity, ...] = ()
     """How many people are alone given some of their rows, with ``detail=True`` and a person column."""
     rows_by_class_size: dict[int, int]
@@ -218,6 +220,7 @@ class Assessment(Measures, InNotebooks):
             "kept": self.kept,
             "people": self.people and self.people.to_dict(),
             "unit": self.unit,
+            **({"nobody": self.nobody} if self.unit == PERSON else {}),
             "rows_by_class_size": {str(size): rows for size, rows in self.rows_by_class_size.items()},
             "options": self.options,
             "profiles": [profile.to_dict() for profile in self.profiles],

@@ -402,6 +402,8 @@ def _facts(a: Assessment) -> list[str]:
         f"{percent(a.risk.prosecutor_mean)} on average, {percent(a.risk.prosecutor_max)} at most; for "
         f"{percent(a.risk.above_threshold)} of the {many_of(a)} it is above {percent(a.risk.threshold)}",
     ]
+    if a.nobody:
+        facts.append(f"{count(a.nobody, 'row')} without a person: each counts as a person of its own")
     if a.unicity:
         known = ", ".join(f"{one.rows}: {percent(one.share)}" for one in a.unicity)
         facts.append(f"people who are alone, given so many of their rows: {known}")
