@@ -26,6 +26,8 @@ from sfumato.anonymizers.mondrian.spark import OnSpark, mondrian_on_spark
 from sfumato.anonymizers.mondrian.spark_cuts import Count, TupleLayout, pack, unpack
 from sfumato.anonymizers.problem import with_hierarchies
 from sfumato.anonymizers.publish import Members, publish
+from tests.anonymizers.test_people import ROLES as OF_PEOPLE
+from tests.anonymizers.test_people import visits
 
 from .problems import TREE, Case, cases, whole_table_keeps
 
@@ -224,3 +226,12 @@ def test_workers_without_sfumato_are_named(spark: Any, tmp_path: Path, monkeypat
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
     with pytest.raises(sf.errors.InputError, match="the workers of Spark cannot import sfumato"):
         mondrian_on_spark(sf.Table.of(spark.range(20), qi=["id"]), [sf.KAnonymity(2)])
+
+
+def test_people_are_counted(spark: Any, tmp_path: Path) -> None:
+    frame = visits()
+    frame.write_parquet(tmp_path / "visits.parquet")
+    here = sf.anonymize(frame, "k=5", **OF_PEOPLE)
+    there = sf.anonymize(spark.read.parquet(str(tmp_path / "visits.parquet")), "k=5", **OF_PEOPLE)
+    assert there.assessment.numbers() == here.assessment.numbers()
+    assert (there.unit, there.table.schema.names) == ("person", ("age", "place", "month", "disease"))

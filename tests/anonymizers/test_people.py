@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.anonymizers.anonymize import METHODS, as_method
+from sfumato.anonymizers.anonymize import METHODS, as_method, with_tokens
 
 ROLES: dict[str, Any] = {"qi": ["age", "place", "month"], "sensitive": ["disease"], "person": "patient_id"}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -176,10 +176,30 @@ def test_people_are_counted_in_files_and_databases(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "out.parquet").columns == ["age", "place", "month", "disease"]
 
 
+def test_people_are_counted_in_a_database_but_not_in_a_new_table_there(tmp_path: Path) -> None:
+    frame, address = visits(), f"sqlite:///{tmp_path / 'clinic.db'}"
+    frame.write_database("visits", address, engine="sqlalchemy")
+    table = sf.read(address, table="visits")
+    assert sf.assess(table, **ROLES).numbers() == sf.assess(frame, **ROLES).numbers()
+    assert sf.anonymize(table, "k=5", **ROLES).assessment.k == 5
+    with pytest.raises(sf.errors.OptionError, match="people cannot be counted in a new table of a database"):
+        sf.anonymize(table, "k=5", to="released", **ROLES)
+
+
+def test_every_row_without_a_person_has_a_token_of_its_own() -> None:
+    for missing in (None, float("nan")):
+        frame = pl.DataFrame({"person": [7.0, missing, 9.0, missing, 7.0], "age": [30, 31, 32, 33, 34]})
+        tokens = with_tokens(sf.Table.of(frame, person="person")).column("person").to_list()
+        assert sorted(set(tokens)) == [1, 2, 3, 4]
+        assert tokens[0] == tokens[4]
+
+
 def test_what_cannot_be_done_for_people_is_refused() -> None:
     frame = visits()
     with pytest.raises(sf.errors.OptionError, match="would publish equal rows differently"):
         sf.anonymize(frame, "k=5", method=sf.Mondrian(strict=False), **ROLES)
+    with pytest.raises(sf.errors.OptionError, match="a map of the lattice is about rows"):
+        sf.Lattice("k=5").map(sf.Table.of(frame, **ROLES))
     with pytest.raises(sf.errors.InputError, match="no grouping keeps k=300"):
         sf.anonymize(frame, "k=300", **ROLES)
     with pytest.raises(sf.errors.OptionError, match="there is no person column to keep as a token"):

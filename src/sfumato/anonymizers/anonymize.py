@@ -263,6 +263,11 @@ def anonymize(
     anonymizer = type(method)(**parameters)
     refuse_repeated(people, anonymizer.asked, rows_are_units)
     _refuse_output(table, to, escape_formulas)
+    if table.schema.person is not None and choose(table).names_a_table(to):
+        raise OptionError(
+            "people cannot be counted in a new table of a database, which has no person column",
+            hint="write a file, or omit 'to' and write the released rows yourself",
+        )
     job = _Job(table, anonymizer, to, keep_order, keep_person_token, escape_formulas, progress)
     artifact, details = job.distributed() or job.run()
     if people is not None:
@@ -418,13 +423,13 @@ def with_tokens(table: Table) -> Table:
     person = table.schema.person
     assert person is not None
     rows = table.to_polars()
-    place = rows[person].rank("dense").cast(pl.Int64).to_numpy(allow_copy=True).copy()
-    missing = rows[person].is_null().to_numpy()
-    known = int(rows[person].n_unique()) - bool(missing.any())
-    place[missing] = known + 1 + np.arange(missing.sum())
+    whose = rows[person].fill_nan(None) if rows[person].dtype.is_float() else rows[person]
+    missing, known = whose.is_null().to_numpy(), whose.drop_nulls().n_unique()
+    place = whose.rank("dense").fill_null(0).cast(pl.Int64).to_numpy() - 1
+    place = np.where(missing, known + np.cumsum(missing) - 1, place)
     token = 1 + permutation(known + int(missing.sum()))
     columns = (Column(name=person, role=Role.PERSON) if one.name == person else one for one in table.schema.columns)
-    made = rows.with_columns(pl.Series(person, token[place.astype(np.int64) - 1]))
+    made = rows.with_columns(pl.Series(person, token[place]))
     return Table(made, Schema(columns, table.schema.constraints), layout=table.layout)
 
 

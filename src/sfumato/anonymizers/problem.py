@@ -17,13 +17,13 @@ from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.hierarchy import Hierarchy
 from sfumato.data.released_values import are_whole
 from sfumato.data.schema import Kind
-from sfumato.engines.tuples import Tuples, group, group_keys
+from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import InputError
 from sfumato.measures.classes import ClassCounts, Floats, Ints, class_counts
 from sfumato.measures.guarantee import Check, ClassGuarantee
 from sfumato.measures.loss.universe import as_floats, universe
 from sfumato.measures.models import AlphaK, KAnonymity, LDiversity, RecursiveCL
-from sfumato.measures.person_counts import Visits, count_people
+from sfumato.measures.person_counts import Visits, count_people, split_by_rows
 
 __all__ = ["APART", "Crowd", "Pieces", "Problem", "ValueLine", "exact_floats", "with_hierarchies", "with_hierarchy"]
 
@@ -285,9 +285,7 @@ class Problem(Discreet):
         if self.people is None:
             return 1.0
         visits = self.people.visits
-        width = int(visits.person.max()) + 1
-        pairs, _ = group_keys(visits.owner * width + visits.person)
-        return len(pairs) / np.count_nonzero(np.bincount(visits.person, minlength=width))
+        return len(visits.pairs()[0]) / np.count_nonzero(np.bincount(visits.person))
 
     def weighted(self, ease: float = 1.0) -> Problem:
         """Return the problem of rows that stands for this one of people, in whole parts of a person.
@@ -298,13 +296,12 @@ class Problem(Discreet):
         """
         assert self.people is not None
         visits, values = self.people
-        width = max(int(visits.person.max()) + 1, 1)
-        first, of_entry = group_keys(visits.owner * width + visits.person)  # a pair is a person with a tuple
-        tuples_of = np.bincount(visits.person[first], minlength=width)
+        first, of_entry = visits.pairs()
+        tuples_of = np.bincount(visits.person[first], minlength=visits.people)
         spread = int(tuples_of.max())
         unit = int(np.lcm.reduce(np.unique(tuples_of[tuples_of > 0]))) if spread <= 10 else _PARTS
         unit = max(unit, spread)
-        weight = _split(visits.rows, of_entry, unit // tuples_of[visits.person[first]])
+        weight = split_by_rows(of_entry, visits.rows, unit // tuples_of[visits.person[first]])
         codes = np.column_stack([self.codes[visits.owner], values]).astype(np.int32)
         attributes = [one.attribute for one in self.counts if one.attribute is not None]
         counted = Tuples(codes[weight > 0], weight[weight > 0], (*self.domains, *attributes))
@@ -369,18 +366,6 @@ def _in_parts(guarantee: ClassGuarantee, parts: float) -> ClassGuarantee:
     if isinstance(guarantee, KAnonymity | AlphaK):
         return replace(guarantee, k=max(1, math.ceil(guarantee.k * parts - 1e-9)))
     return guarantee
-
-
-def _split(rows: Ints, of_entry: Ints, whole: Ints) -> Ints:
-    """Split whole numbers over their entries by rows, the rest to the first ones."""
-    total = np.bincount(of_entry, rows, len(whole)).astype(np.int64)
-    share = rows * whole[of_entry] // total[of_entry]
-    left = whole - np.bincount(of_entry, share, len(whole)).astype(np.int64)
-    order = np.argsort(of_entry, kind="stable")
-    starts = np.searchsorted(of_entry[order], np.arange(len(whole)))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order)) - starts[of_entry[order]]
-    return share + (rank < left[of_entry])
 
 
 def exact_floats(domain: Domain) -> Domain:

@@ -23,7 +23,7 @@ def network_of(plan: FederationPlan) -> nn.Module:
 
 
 def features_of(plan: FederationPlan, samples: Tensor) -> Tensor:
-    """Return what the network of a plan takes: the samples, or fixed and public features of each of them."""
+    """Return the input of the network of a plan: the samples, or fixed and public features of them."""
     features = _initial(plan).features
     return samples if features is None else features(samples)
 

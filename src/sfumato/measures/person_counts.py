@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato._repr import Discreet
 from sfumato.engines.tuples import Tuples, group_keys, key_starts
 
-__all__ = ["PersonCounts", "Visits", "count_people"]
+__all__ = ["PersonCounts", "Visits", "count_people", "split_by_rows"]
 
 Ints = NDArray[np.int64]
 
@@ -42,6 +42,15 @@ class Visits(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Visits({len(self.rows):,} entries)"
+
+    @property
+    def people(self) -> int:
+        """One more than the largest number of a person."""
+        return int(self.person.max(initial=0)) + 1
+
+    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the first entry of each pair of class and person, and the pair of each entry."""
+        return group_keys(self.owner * self.people + self.person)
 
     @classmethod
     def of(cls, tuples: Tuples, column: str, owner: NDArray[Any]) -> Visits:
@@ -116,7 +125,7 @@ def count_people(
     ([2], [2, 4], 3)
     """
     wide = visits if overlap is None else overlap
-    entry_value = None if value is None else value[_index_of(wide, visits)]
+    entry_value = value if value is None or wide is visits else value[wide.place]  # a wide entry repeats another one
     pair_of, pair_class, pair_person, pair_rows = _pairs(wide)
     size = np.bincount(pair_class, minlength=classes)
     _, own_class, own_person, _ = (pair_of, pair_class, pair_person, pair_rows) if overlap is None else _pairs(visits)
@@ -127,7 +136,7 @@ def count_people(
 
     assert value is not None
     pairs = _Holders(pair_of, pair_class, entry_value, wide.rows, len(pair_class), values)
-    people = _Holders(visits.person, None, value, visits.rows, int(visits.person.max(initial=0)) + 1, values)
+    people = _Holders(visits.person, None, value, visits.rows, visits.people, values)
     unit = math.lcm(pairs.parts, people.parts)
     if unit > _LARGEST // max(len(own_class), 1):
         unit = _USUAL_UNIT * -(-int(people.rows.max()) // _USUAL_UNIT)
@@ -171,7 +180,7 @@ class _Holders:
         whole = self.rows[holder]
         if len(mixed) and (unit % self.rows[self.several]).any():
             holder, value, rows = _added(holder, value, rows, self.values)
-            weight = _shares(holder, rows, unit)
+            weight = split_by_rows(holder, rows, unit)
         else:
             weight = rows * (unit // whole)
         cells = np.concatenate(
@@ -190,15 +199,9 @@ def _sums(cell: Ints, weight: Ints, cells: int) -> tuple[Ints, Ints]:
     return cell[first], np.bincount(of_cell, weight, len(first)).astype(np.int64)
 
 
-def _index_of(wide: Visits, visits: Visits) -> Ints:
-    """Return the entry of the visits that each wide entry repeats."""
-    return np.arange(len(wide.owner)) if wide is visits else wide.place
-
-
 def _pairs(visits: Visits) -> tuple[NDArray[np.intp], Ints, Ints, Ints]:
     """Return the pair of class and person of each entry, and the class, the person and the rows of each pair."""
-    people = int(visits.person.max(initial=0)) + 1
-    first, pair_of = group_keys(visits.owner * people + visits.person)
+    first, pair_of = visits.pairs()
     rows = np.bincount(pair_of, visits.rows, len(first)).astype(np.int64)
     return pair_of, visits.owner[first], visits.person[first], rows
 
@@ -225,18 +228,25 @@ def _added(holder: NDArray[Any], value: Ints, rows: Ints, values: int) -> tuple[
     return cell[first] // values, cell[first] % values, np.bincount(of_cell, rows, len(first)).astype(np.int64)
 
 
-def _shares(holder: Ints, rows: Ints, unit: int) -> Ints:
-    """Split the unit of every holder over their entries by their rows, the rest to the largest remainders."""
+def split_by_rows(holder: NDArray[Any], rows: Ints, parts: Ints | int) -> Ints:
+    """Split the parts of every holder, whose entries are adjacent, by their rows; the largest remainders get the rest.
+
+    Examples
+    --------
+    >>> split_by_rows(np.array([0, 0, 1]), np.array([2, 1, 5]), np.array([10, 3])).tolist()
+    [7, 3, 3]
+    """
     if not len(rows):
         return rows
     begins = key_starts(holder)
     starts, of_holder = np.flatnonzero(begins), np.cumsum(begins) - 1
     whole = np.add.reduceat(rows, starts)[of_holder]
-    share, remainder = np.divmod(rows * unit, whole)
-    left = unit - np.add.reduceat(share, starts)
+    each = np.broadcast_to(parts, len(starts))
+    share, remainder = np.divmod(rows * each[of_holder], whole)
+    left = each - np.add.reduceat(share, starts)
     if left.any():
         order = np.lexsort((-remainder, of_holder))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order)) - starts[of_holder[order]]
-        share += rank < left[of_holder]
-    return share
+        share = share + (rank < left[of_holder])
+    return np.asarray(share, dtype=np.int64)

@@ -318,7 +318,7 @@ def _is_unread(project: Project) -> bool:
 
 
 def _mark(project: Project, step: Step) -> tuple[str, str] | None:
-    """Return what the navigation says about a step: a class of the style sheet, and words."""
+    """Return the state of a step for the navigation: a CSS class and a text."""
     if not step.kind:
         return ("done", "chosen") if step.is_decided(project) else None
     job = step.job(project)

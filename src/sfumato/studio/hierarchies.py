@@ -308,7 +308,7 @@ class Branch:
 
 
 def _mark(paths: Sequence[Path]) -> str:
-    """Return what tells a tree from the one that another tab has made of it."""
+    """Return a fingerprint of a tree, to notice that another tab has changed it."""
     return hashlib.sha256(json.dumps(paths).encode()).hexdigest()[:16]
 
 

@@ -152,7 +152,7 @@ def _percent(share: float) -> str:
 
 
 def _sample(samples: Mapping[str, list[list[str]]], name: str, level: int) -> str:
-    """Return what some values of a column become on a level."""
+    """Return the labels of some values of a column on a level."""
     labels = samples.get(name, [])
     if level >= len(labels):
         return "all values alike" if level else ""

@@ -82,7 +82,7 @@ class Step:
         return schema_of(project)
 
     def shown(self, project: Project, job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return what the template shows besides the job; the address may say which part."""
+        """Return the values for the template; the query of the address may choose a part."""
         return {}
 
     def is_stale(self, project: Project, job: Job) -> bool:

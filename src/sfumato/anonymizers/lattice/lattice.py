@@ -128,6 +128,7 @@ class Lattice(Anonymizer):
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
         quasi, sensitive = table.schema.quasi, table.schema.sensitive
         require_quasi(table.schema)
+        table.schema.refuse_person("a map of the lattice")
         problem = Problem.of(reduce(table, [*quasi, *sensitive]), quasi, sensitive, self.asked)
         levels = [levels_of(domain) for domain in _domains(problem)]
         middle = None if around is None else _in_order(around, quasi)

@@ -67,7 +67,7 @@ class Form:
         return sum(one if isinstance(one, int) else len(one) for one in self.pieces)
 
     def checked(self, data: Any) -> bytes:
-        """Return what a stranger sent without compression, for SEAL; a `ProtocolError` if it is of another form."""
+        """Return an untrusted message uncompressed, for SEAL; raise a `ProtocolError` if its form is wrong."""
         most = _HEADER + self.length + self.length // 100 + 1000
         if not isinstance(data, bytes) or not _HEADER < len(data) <= most:
             raise ProtocolError(f"a message should hold a {self.kind} of at most {most:,} bytes")

@@ -199,7 +199,7 @@ def _task(
     utilities: Sequence[Any],
     rows_are_units: bool,
 ) -> tuple[Task, str, list[str]]:
-    """Return what is measured, the name of the data, and its identifiers, which are left out."""
+    """Return the task, the name of the data, and the identifiers that it leaves out."""
     built_in = isinstance(data, str) and _is_built_in(data)
     table = datasets.without_split(datasets.TABLES[data]()) if built_in else Table.of(data)
     name = str(data) if built_in or isinstance(data, Path) else table.origin.name if table.origin else "table.csv"
