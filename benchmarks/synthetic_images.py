@@ -1,9 +1,9 @@
 """Synthetic images: what a small network learns from them, and how good the private teacher is.
 
-A small convolutional network (the same for all rows, 4 epochs) is trained on synthetic images and tested on the real
-test images. All settings are the defaults of `Distillation`. They were chosen on the training images of MNIST alone
-(the first 50,000 for learning, the other 10,000 for scoring); the test images were then used for this table only.
-Delta is 1e-5. Every run has noise of its own.
+A small convolutional network (the same for all rows, 4 epochs, by default) is trained on synthetic images and
+tested on the real test images. All settings are the defaults of `Distillation`. They were chosen on the training images
+of MNIST alone (the first 50,000 for learning, the other 10,000 for scoring); the test images were then used for this
+table only. Delta is 1e-5. Every run has noise of its own.
 
     python synthetic_images.py --data mnist pneumonia --epsilon 1 10 --seeds 5 --device cuda --jobs 5
     python synthetic_images.py --data FOLDER --images 60000 --seeds 1                 others of 10 classes, IDX or .npz
@@ -51,6 +51,7 @@ from sfumato.synthesizers.state import State
 KEPT = Path(__file__).with_suffix(".jsonl")
 DELTA = 1e-5
 IMAGES = 200_000
+EPOCHS = 4
 OWN = {"mnist": ("mnist", 10), "pneumonia": ("pneumoniamnist/pneumoniamnist.npz", 2)}
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -87,7 +88,7 @@ def layers(channels: int, height: int, width: int, classes: int, *, light: bool)
 
 
 def student(
-    images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: Tensor, seed: int, *, light: bool
+    images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: Tensor, seed: int, *, light: bool, epochs: int
 ) -> float:
     """Train the network and return its accuracy on the test images."""
     torch.manual_seed(seed)
@@ -95,7 +96,7 @@ def student(
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # here no sensitivity is at stake
     network = nn.Sequential(*layers(*images.shape[1:], classes, light=light)).to(device)
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    epochs, size = 4, 256
+    size = 256
     steps = epochs * (len(labels) // size)
     rule = torch.optim.AdamW(network.parameters(), 1e-3)
     course = torch.optim.lr_scheduler.OneCycleLR(rule, 2e-3, total_steps=steps)
@@ -128,6 +129,7 @@ class Run:
     small: bool
     distilled: bool
     light: bool
+    epochs: int
     images: int
     models: Path | None
 
@@ -158,12 +160,13 @@ class Run:
         (images, labels), (test, truth), classes = load(self.data)
         seen, right = as_tensor(test, self.device), torch.from_numpy(truth).to(self.device)
         found: dict[str, Any] = {"data": Path(self.data).stem, "epsilon": self.epsilon, "seed": self.seed}
-        found |= {"device": self.device, "small": self.small, "images": self.images, "light": self.light}
+        found |= {"device": self.device, "small": self.small, "images": self.images}
+        found |= {"light": self.light, "epochs": self.epochs}
 
         def score(drawn: NDArray[np.uint8], own: NDArray[np.int64]) -> float:
             inputs = torch.from_numpy(np.moveaxis(drawn, 3, 1).copy()).to(self.device)
             known = torch.from_numpy(own).to(self.device)
-            return student(inputs, known, classes, seen, right, self.seed, light=self.light)
+            return student(inputs, known, classes, seen, right, self.seed, light=self.light, epochs=self.epochs)
 
         if self.epsilon == float("inf"):
             return {**found, "student": score(images, labels)}
@@ -190,11 +193,11 @@ def table(rows: list[dict[str, Any]]) -> None:
     """Print the mean and the range of all runs of each setting."""
     kinds = defaultdict(list)
     for one in rows:
-        light = one.get("light", False)
-        kinds[one["data"], one["epsilon"], one["device"], one["small"], light, one.get("images", IMAGES)].append(one)
-    for (data, epsilon, device, small, light, images), runs in sorted(kinds.items(), key=lambda item: item[0]):
+        how = (one.get("light", False), one.get("epochs", EPOCHS), one.get("images", IMAGES))
+        kinds[one["data"], one["epsilon"], one["device"], one["small"], *how].append(one)
+    for (data, epsilon, device, small, light, epochs, images), runs in sorted(kinds.items(), key=lambda item: item[0]):
         line = f"{data:<10} epsilon {epsilon:<5g} {device}{' small' if small else ''}, {images:,} images, "
-        line += f"{'the lighter network, ' if light else ''}{len(runs)} runs:"
+        line += f"{epochs} epochs{' of the lighter network' if light else ''}, {len(runs)} runs:"
         for name in ("teacher", "student", "faithful", "learn_s", "draw_s", "learn_cpu", "draw_cpu", "student_cpu"):
             if values := [one[name] for one in runs if name in one]:
                 digits = 1 if name.endswith(("_s", "_cpu")) else 4
@@ -216,6 +219,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--distilled", action="store_true", help="no faithful images")
     parser.add_argument("--light", action="store_true", help="the lighter network")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of the network")
     parser.add_argument("--images", type=int, default=IMAGES, help="drawn to train the network on")
     parser.add_argument("--models", type=Path, help="a folder that keeps what is learned")
     parser.add_argument("--print", action="store_true")
@@ -223,7 +227,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.print:
         return table([json.loads(line) for line in options.keep.read_text().splitlines()])
-    named = ("device", "teacher", "small", "distilled", "light", "images", "models")
+    named = ("device", "teacher", "small", "distilled", "light", "epochs", "images", "models")
     tasks = [
         Run(data, epsilon, seed, **{name: getattr(options, name) for name in named})
         for seed in range(options.seeds)
