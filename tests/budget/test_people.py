@@ -12,10 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget import DiscreteLaplace, Event, Gaussian, PureEvent, Repeated, spent
-from sfumato.budget.events import Composed, for_people
+from sfumato.budget import (
+    ApproximateEvent,
+    DiscreteLaplace,
+    Event,
+    FixedSampled,
+    Gaussian,
+    Parallel,
+    PoissonSampled,
+    PureEvent,
+    Relation,
+    Repeated,
+    spent,
+)
+from sfumato.budget.events import Composed
 from sfumato.budget.noise import Source
-from sfumato.budget.query.query import at_most
+from sfumato.budget.people import at_most, codes_of_people, draw_rows, for_people
 from sfumato.engines import reduce
 from tests.effort import effort
 
@@ -127,7 +139,7 @@ def test_events_for_people() -> None:
     assert spent(costly, 1e-6).epsilon == pytest.approx(0.2 + 2 * 2 * 1 / 4, rel=1e-3)
     assert Event.from_dict(costly.to_dict()) == costly
     assert "unit" not in Gaussian(2.0).to_dict()
-    with pytest.raises(sf.errors.OptionError, match="the cost for a person is not known"):
+    with pytest.raises(sf.errors.OptionError, match="the event is for a person already"):
         for_people(for_people(Gaussian(2.0), 3), 3)
     with pytest.raises(sf.errors.OptionError, match="must protect one unit"):
         Composed((Gaussian(2.0), for_people(Gaussian(2.0), 3)))
@@ -172,3 +184,42 @@ def test_the_commands_protect_people(sfumato: Any) -> None:
     assert "add or remove one person" in ran.out
     assert "repeats" not in ran.err
     assert sfumato("verify", "answer").code == 0
+
+
+def test_with_one_row_for_each_person_every_event_is_for_people() -> None:
+    events = (
+        Composed((PoissonSampled(0.1, Gaussian(2.0)), ApproximateEvent(0.5, 1e-6))),
+        Parallel((PureEvent(0.1), PureEvent(0.2))),
+        Repeated(Composed((PoissonSampled(0.1, Gaussian(2.0)), ApproximateEvent(0, 1e-9))), 7),
+        FixedSampled(5, 50, Gaussian(2.0, relation=Relation.REPLACE_ONE)),
+    )
+    for event in events:
+        ours = for_people(event, 1)
+        assert (ours.unit, event.unit) == ("person", "row")
+        assert spent(ours, 1e-5).epsilon == spent(event, 1e-5).epsilon
+        assert Event.from_dict(ours.to_dict()) == ours
+        with pytest.raises(sf.errors.OptionError, match="no bound is known when several records change"):
+            for_people(event, 2)
+    assert for_people(ApproximateEvent(0, 1e-9), 4) == ApproximateEvent(0, 4e-9, unit="person")
+
+
+@settings(max_examples=effort(80, 2000), deadline=None)
+@given(st.lists(st.sampled_from([0.5, 1.0, 7.0, None, float("nan")]), min_size=1, max_size=30), st.integers(1, 4))
+def test_rows_are_drawn_of_every_person_and_of_nobody(persons: list[float | None], rows: int) -> None:
+    codes = codes_of_people(pl.Series(persons, dtype=pl.Float64, strict=False))
+    known = [None if one is None or one != one else one for one in persons]
+    assert [None if code < 0 else code for code in codes.tolist()] == [
+        None if one is None else sorted({each for each in known if each is not None}).index(one) for one in known
+    ]
+    kept = draw_rows(codes, rows, Source())
+    assert (np.diff(kept) > 0).all()
+    for code in set(codes.tolist()):
+        own = int((codes == code).sum())
+        assert (codes[kept] == code).sum() == (own if code < 0 else min(own, rows))
+
+
+def test_other_people_do_not_change_which_rows_are_drawn() -> None:
+    codes = np.array([0, 0, 0, 1, 1, 1, 1, 2])
+    kept = draw_rows(codes, 2, Source(insecure_seed=4))
+    fewer = draw_rows(codes[:7], 2, Source(insecure_seed=4))
+    assert kept[:-1].tolist() == fewer.tolist()

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
-from sfumato.budget.events import Composed, Event, Relation, for_people
+from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.mechanisms.additive import declared_bounds
 from sfumato.budget.mechanisms.selection import Extreme, Quantile
 from sfumato.budget.mechanisms.statistics import Count, Mean, OfRecords, Sum, Variance
+from sfumato.budget.people import for_people
 from sfumato.budget.query.discovery import SelectCategories
 from sfumato.budget.query.question import Question, StatisticName
 from sfumato.data.certificate import PERSON, UNIT

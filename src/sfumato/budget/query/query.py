@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.mechanisms.statistics import Records
 from sfumato.budget.noise import Source
+from sfumato.budget.people import at_most
 from sfumato.budget.query.answer import QueryAnswer, Row
 from sfumato.budget.query.condition import numbers_of
 from sfumato.budget.query.discovery import SelectCategories
@@ -34,11 +35,10 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
-from sfumato.engines.tuples import Tuples
 from sfumato.engines.tuples import group as group_rows
 from sfumato.errors import OptionError
 
-__all__ = ["at_most", "query", "run_recipe"]
+__all__ = ["query", "run_recipe"]
 
 Ints = NDArray[np.int64]
 
@@ -206,32 +206,6 @@ class _Rows:
         seen = new[group] >= 0
         records = self.records
         return keys, Records(new[group][seen], records.value[seen], records.count[seen], len(kept))
-
-
-def at_most(tuples: Tuples, person: str, rows: int, source: Source) -> Tuples:
-    """Keep at most so many rows of each person, drawn at random; a row without a person is one of its own.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> visits = Table(pl.DataFrame({"sex": ["f", "f", "f", "m"], "patient": [1, 1, 1, 2]}))
-    >>> at_most(reduce(visits, ["sex", "patient"]), "patient", 2, Source()).count.tolist()
-    [2, 1]
-    """
-    position = tuples.position[person]
-    codes, gap = tuples.codes[:, position].astype(np.int64), tuples.domains[position].missing
-    held = np.bincount(codes, weights=tuples.count)
-    if gap is not None:
-        held[gap:] = 0
-    if held.max(initial=0) <= rows:
-        return tuples
-    place = np.repeat(np.arange(len(codes)), tuples.count)  # the tuple of every row
-    order = np.lexsort((source.words(len(place)), codes[place]))
-    owner = codes[place][order]
-    rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    kept = place[order][(rank < rows) | (owner == (-1 if gap is None else gap))]
-    count = np.bincount(kept, minlength=len(codes))
-    return replace(tuples, codes=tuples.codes[count > 0], count=count[count > 0])
 
 
 def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:
