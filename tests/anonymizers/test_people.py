@@ -13,6 +13,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.anonymizers.anonymize import METHODS, as_method, with_tokens
+from sfumato.releases.verify import Claim
 
 ROLES: dict[str, Any] = {"qi": ["age", "place", "month"], "sensitive": ["disease"], "person": "patient_id"}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -108,7 +109,9 @@ def test_a_release_says_people_and_a_verifier_what_it_cannot_tell(tmp_path: Path
     assert {"k=5 for people", "l=2 for people"} <= {one.claim for one in found.unchecked}
     again = sf.verify(tmp_path / "release", source=tmp_path / "visits.csv")
     assert again.ok
-    assert "k=5, l=2 for people, made again from 'visits.csv'" in {one.claim for one in again.claims if one.held}
+    held = {one.claim: one.measured for one in again.claims if one.held}
+    assert held["k=5 for people"] == held["l=2 for people"] == "made again from 'visits.csv': the same rows"
+    assert not any("for people" in one.claim for one in again.unchecked)
     loaded = sf.load(tmp_path / "release")
     assert loaded.unit == "person"
     with pytest.raises(sf.errors.InputError, match="cannot be measured without the person column"):
@@ -121,7 +124,7 @@ def test_another_original_or_a_stronger_claim_is_refuted(tmp_path: Path) -> None
     visits(seed=5).write_csv(tmp_path / "others.csv")
     sf.save(sf.anonymize(tmp_path / "visits.csv", "k=5", **ROLES), tmp_path / "release")
     refuted = sf.verify(tmp_path / "release", source=tmp_path / "others.csv")
-    assert [one.claim for one in refuted.failed][-1] == "k=5 for people, made again from 'others.csv'"
+    assert refuted.failed[-1] == Claim("k=5 for people", False, "made again from 'others.csv': other rows")
     for name in ("certificate.json", "recipe.toml"):
         file = tmp_path / "release" / name
         file.write_text(file.read_text().replace('"k": 5', '"k": 500').replace("k = 5", "k = 500"))

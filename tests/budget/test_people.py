@@ -131,6 +131,14 @@ def test_a_saved_answer_is_verified_and_a_forged_one_refuted(tmp_path: Path, led
     assert not sf.verify(tmp_path / "answer").ok
 
 
+def test_the_original_of_an_answer_for_people_is_recognised(tmp_path: Path) -> None:
+    VISITS.write_csv(tmp_path / "visits.csv")
+    ledger = sf.Ledger.grant(tmp_path / "visits.csv", epsilon=9, path=tmp_path / "file.ledger", unit="person")
+    answer = sf.query(tmp_path / "visits.csv", "count", epsilon=1, rows_per_person=1, ledger=ledger, **ASKED)
+    sf.save(answer, tmp_path / "answer")
+    assert sf.verify(tmp_path / "answer", source=tmp_path / "visits.csv").ok
+
+
 def test_events_for_people() -> None:
     assert for_people(Gaussian(2.0), 3) == Gaussian(2.0, 3.0, unit="person")
     several = Composed((PureEvent(0.1), Repeated(DiscreteLaplace(4.0), 2)))
