@@ -162,7 +162,7 @@ def _summary(plain: dict[str, Any]) -> None:
     limit, spent = plain["limit"], plain["spent"]
     echo(
         f"{style('spent', bold=True)} epsilon {_number(spent['epsilon'])} of {_number(limit['epsilon'])}, "
-        f"delta {limit['delta']:g}, to {sf.budget.Relation(plain['relation']).in_words}"
+        f"delta {limit['delta']:g}, to {sf.budget.Relation(plain['relation']).of_one(plain['unit'])}"
     )
     reserved = len(plain["reservations"])
     besides = f", besides {reserved} reservation{'s' * (reserved > 1)}" if reserved else ""
@@ -183,4 +183,4 @@ def _line(entry: dict[str, Any]) -> str:
         return f"reserved {entry['what']}, until {entry['expires'][:19].replace('T', ' ')}{note}"
     if entry["kind"] == "release":
         return f"released reservation {entry['reservation']}"
-    return f"made     {sf.budget.Relation(entry['relation']).in_words}"
+    return f"made     {sf.budget.Relation(entry['relation']).of_one(entry.get('unit', 'row'))}"
