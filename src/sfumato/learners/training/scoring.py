@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from sfumato.budget.events import Composed, Event, Gaussian, PoissonSampled, Repeated
 from sfumato.budget.noise import Source
-from sfumato.budget.people import draw_rows, for_people, units_of
+from sfumato.budget.people import draw_rows, units_of
 from sfumato.data.certificate import PERSON
 from sfumato.errors import InputError, ModelError, OptionError
 from sfumato.learners.dpsgd.sampling import Poisson
@@ -243,34 +243,38 @@ def _cap(classes: int) -> float:
 
 @dataclass(frozen=True)
 class _Round:
-    """A number of sums with the same noise multiplier, each over a Poisson sample of the same rate, or over all."""
+    """A number of sums with the same noise, each over a Poisson sample of the same rate, or over all."""
 
-    rate: float
-    multiplier: float
+    one: Gaussian | PoissonSampled
+    """The event of each."""
     times: int
     bound: int | None = None
-    """How many rows of a person are scored, if people are protected; then the multiplier is that for a person."""
+    """How many rows of a person are scored, if people are protected: then the noise multiplier is that for a person."""
+
+    @property
+    def rate(self) -> float:
+        return self.one.rate if isinstance(self.one, PoissonSampled) else 1.0
+
+    @property
+    def multiplier(self) -> float:
+        noise = self.one.event if isinstance(self.one, PoissonSampled) else self.one
+        assert isinstance(noise, Gaussian)
+        return noise.noise_multiplier
 
     @property
     def event(self) -> Event:
-        noise: Event = Gaussian(self.multiplier * (self.bound or 1))
-        if self.bound is not None:
-            noise = for_people(noise, self.bound)
-        one = noise if self.rate == 1 else PoissonSampled(self.rate, noise)
-        return one if self.times == 1 else Repeated(one, self.times)
+        return self.one if self.times == 1 else Repeated(self.one, self.times)
 
 
 def _rounds(events: Iterable[Event], bound: int | None = None) -> list[_Round]:
     """Return the events that add Gaussian noise: those on samples if there are any, else those on all records."""
-    sampled, full = Counter[tuple[float, float]](), Counter[float]()
+    sampled, full = Counter[PoissonSampled](), Counter[Gaussian]()
     for event, times in _leaves(events):
         if isinstance(event, Gaussian):
-            full[event.noise_multiplier] += times
+            full[event] += times
         elif isinstance(event, PoissonSampled) and isinstance(event.event, Gaussian):
-            sampled[event.rate, event.event.noise_multiplier] += times
-    if sampled:
-        return [_Round(rate, multiplier, times, bound) for (rate, multiplier), times in sampled.items()]
-    return [_Round(1.0, multiplier, times, bound) for multiplier, times in full.items()]
+            sampled[event] += times
+    return [_Round(one, times, bound) for one, times in (sampled or full).items()]
 
 
 def _leaves(events: Iterable[Event], times: int = 1) -> Iterator[tuple[Event, int]]:

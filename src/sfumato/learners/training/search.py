@@ -306,10 +306,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model.fit(*_part(columns, target, ~held_out))
-                tested = _part(columns, target, held_out)
-                if columns.people is not None:
-                    tested = model._bounded(*tested)
-                correct = _correctness(model, *tested)
+                correct = _correctness(model, *model._bounded(*_part(columns, target, held_out)))
         except Exception as error:  # noqa: BLE001 - whether and how a run fails is as private as its score
             return _Outcome(setting, None, -math.inf, error.message if isinstance(error, SfumatoError) else "")
         if model.events_ != self._with(setting, epsilon).events_of(columns, target):
