@@ -67,7 +67,7 @@ def units_of(people: Ints) -> Ints:
     >>> units_of(np.array([7, 2, -1, 7, -1])).tolist()
     [0, 1, 2, 0, 3]
     """
-    owners = np.where(people >= 0, people, people.max(initial=_NOBODY) + 1 + np.arange(len(people)))
+    owners = np.where(people >= 0, people, people.max(initial=-1) + 1 + np.arange(len(people)))
     _, first, which = np.unique(owners, return_index=True, return_inverse=True)
     numbers = np.empty(len(first), dtype=np.int64)
     numbers[np.argsort(first)] = np.arange(len(first))

@@ -239,7 +239,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _public_rows(self, columns: Columns) -> int | None:
         """Return the number of records, or of people, to compare delta with."""
-        return columns.rows if columns.people is None else int(columns.units.max()) + 1
+        return columns.unit_count
 
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
         columns, target = _split(self._with_people(Columns.of(X)), y)

@@ -104,6 +104,11 @@ class Columns:
         """The number of what each row belongs to, from 0: of its person, or of the row itself."""
         return np.arange(self.rows) if self.people is None else units_of(self.people.to_numpy())
 
+    @property
+    def unit_count(self) -> int:
+        """How many there are of what is protected: people or rows."""
+        return self.rows if self.people is None else int(self.units.max(initial=-1)) + 1
+
     def of_people(self, person: str) -> Columns:
         """Return the columns without that of the person, and the rows of each person."""
         if person not in self.names:

@@ -123,7 +123,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.way == "public":
             return self._on_public(settings, X, y)
         columns, target = self._columns_and_target(X, y)
-        check_delta(self.delta, int(columns.units.max()) + 1, columns.unit)
+        check_delta(self.delta, columns.unit_count, columns.unit)
         own = self._epsilon_of_a_run(settings, columns, target)
         run = self._run_event(settings, own, columns, target)
         events: tuple[Event, ...] = (self.stopping.event(run) if self._stops else run,)
@@ -299,8 +299,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _run(self, setting: Settings, epsilon: float, columns: Columns, target: Any, source: Source) -> _Outcome:
         """Train privately with a setting on a part of the records, and score with noise on the others."""
-        units = columns.units  # a person is in one part with all of their rows
-        held_out = source.bernoulli(self.holdout, int(units.max()) + 1)[units]
+        # A person is in one part with all of their rows.
+        held_out = source.bernoulli(self.holdout, columns.unit_count)[columns.units]
         model = self._with(setting, epsilon, insecure_seed=_another(self.insecure_seed, source))
         try:
             with warnings.catch_warnings():
@@ -321,8 +321,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         columns, target = self._columns_and_target(*self.public)
         runs = []
         for setting in settings:
-            units = columns.units
-            held_out = (np.random.default_rng(self.seed or 0).random(int(units.max()) + 1) < self.holdout)[units]
+            held_out = np.random.default_rng(self.seed or 0).random(columns.unit_count)[columns.units] < self.holdout
             model = self._with(setting, self.epsilon).fit(*_part(columns, target, ~held_out))
             correct = _correctness(model, *_part(columns, target, held_out))
             runs.append(_Outcome(setting, model, float(correct.sum()) / max(len(correct), 1)))
