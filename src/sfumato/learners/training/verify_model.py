@@ -299,6 +299,7 @@ def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[s
             each=_is_network(model) or stated.get("clip") is not None,
             varies=varies,
             dimensions=1,
+            unit=certificate.unit,
         )
     except (SfumatoError, *DAMAGED) as error:
         yield Claim(claim, False, reason_of(error))
