@@ -37,6 +37,7 @@ SCHEMA = sf.Schema(
         sf.Column(name="sex", domain=("f", "m")),
         sf.Column(name="cost", kind="number", bounds=(0, 1000)),
         sf.Column(name="ill", kind="category", domain=("no", "yes")),
+        sf.Column(name="patient_id", role="person"),
     ]
 )
 
@@ -71,6 +72,33 @@ def table_of(records: list[Record], folder: Path, columns: tuple[str, ...] = tup
     rows = [",".join(json.dumps(one[name], ensure_ascii=False) for name in columns) for one in records]
     path.write_text("\n".join([",".join(columns), *rows]) + "\n", encoding="utf-8")
     return sf.read(path, schema=sf.Schema(SCHEMA[name] for name in columns))
+
+
+BOUND = 2
+"""How many rows of a person count, where people are protected."""
+MORE_PEOPLE: dict[str, list[tuple[int, Record]]] = {
+    "a row at the top": [(0, {**PERSON, "patient_id": "300"})],
+    "rows all over": [(at, {**PERSON, "age": 20 + at, "patient_id": "300"}) for at in (0, 31, 60, 93)],
+    "most rows": [(90, {**PERSON, "cost": 5.0 * at, "patient_id": "300"}) for at in range(60)],
+    "odd values": [(at, {**MORE["odd values"][1], "patient_id": "a. b."}) for at in (0, 91)],
+    "a rare class": [(7, {**PERSON, "ill": "perhaps", "patient_id": "3.5"})] * 3,
+    "nothing but gaps": [(30, {**dict.fromkeys(PERSON, ""), "patient_id": "1e3"})] * 2,
+    "a row of nobody": [(30, {**PERSON, "patient_id": ""})],
+}
+"""One person more: where their rows are put in, and what they are."""
+
+
+def visits() -> list[Record]:
+    """Return the records as rows of people, of whom most have one to three, and of nobody."""
+    owners = [f"{at // 2}" if at % 3 else f"{at}" for at in range(90)]
+    return [{**one, "patient_id": "" if at % 13 == 5 else owners[at]} for at, one in enumerate(people())]
+
+
+def with_a_person_more(more: str) -> list[Record]:
+    found = visits()
+    for at, record in MORE_PEOPLE[more]:
+        found.insert(at, record)
+    return found
 
 
 def with_one_more(more: str) -> list[Record]:
@@ -148,7 +176,8 @@ TRAININGS: dict[str, dict[str, Any]] = {
 def released(
     records: list[Record], folder: Path, model: str, *, scores: str, rows: int | None, epsilon: str = "1"
 ) -> dict[str, Any]:
-    table = table_of(records, folder)
+    of_people = "patient_id" in records[0]
+    table = table_of(records, folder, tuple(records[0]))
     training = quietly(
         sf.train,
         table,
@@ -157,6 +186,7 @@ def released(
         delta=DELTA,
         split=Split(scores=scores),
         privacy=Privacy(rows=rows),
+        **({"rows_per_person": BOUND} if of_people else {}),
         **TRAININGS[model],
     )
     quietly(sf.save, training, folder / "out")
@@ -209,10 +239,12 @@ def test_a_sweep_of_several_epsilons_is_the_same_too(tmp_path: Path) -> None:
 
 
 def fitted(name: str, records: list[Record], folder: Path) -> dict[str, Any]:
+    person = ["patient_id"] if "patient_id" in records[0] else []
     model = ESTIMATORS[name](**{"delta": DELTA, "epsilon": 1.0, **QUICK.get(name, {})})
+    model.set_params(rows_per_person=BOUND if person else None)
     target = "ill" if is_classifier(model) else "cost" if is_regressor(model) else None
     inputs = ["age", "sex", "cost"] if get_tags(model).input_tags.categorical else ["age", "cost"]
-    used = [*(one for one in inputs if one != target), *([target] if target else [])]
+    used = [*(one for one in inputs if one != target), *([target] if target else []), *person]
     quietly(model.fit, table_of(records, folder, tuple(used)), *([target] if target else []))
     arrays, facts = model.state()
     return {
@@ -232,6 +264,60 @@ def fitted_to_people(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("more", ["a record in the middle", "odd values", "a rare class", "nothing but gaps"])
 def test_every_estimator_is_the_same_but_for_its_noisy_arrays(name: str, more: str, tmp_path: Path) -> None:
     assert fitted_to_people(name) == fitted(name, with_one_more(more), tmp_path / "other")
+
+
+# --- one person more, with all of their rows ---
+
+FOR_PEOPLE = [name for name, kind in ESTIMATORS.items() if kind._protects_people]
+
+
+@cache
+def released_of_visits(model: str, scores: str, epsilon: str = "1") -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        return released(visits(), Path(folder, "one"), model, scores=scores, rows=None, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("model", ["naive-bayes", "forest", "linear"])
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_all_files_of_a_model_for_people_are_the_same_but_for_its_weights(
+    model: str, more: str, tmp_path: Path
+) -> None:
+    one = released_of_visits(model, "none")
+    assert one == released(with_a_person_more(more), tmp_path / "other", model, scores="none", rows=None)
+    assert json.loads(json.dumps(one["certificate.json"]))["unit"] == "person"
+
+
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_noisy_scores_for_people_are_all_else_that_differs(more: str, tmp_path: Path) -> None:
+    one = released_of_visits("naive-bayes", "noisy", "0.5,2")
+    other = with_a_person_more(more)
+    assert one == released(other, tmp_path / "other", "naive-bayes", scores="noisy", rows=None, epsilon="0.5,2")
+
+
+@cache
+def fitted_to_visits(name: str) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        return fitted(name, visits(), Path(folder, "one"))
+
+
+@pytest.mark.parametrize("name", FOR_PEOPLE)
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_every_estimator_for_people_is_the_same_but_for_its_noisy_arrays(name: str, more: str, tmp_path: Path) -> None:
+    assert fitted_to_visits(name) == fitted(name, with_a_person_more(more), tmp_path / "other")
+
+
+@pytest.mark.parametrize("more", ["most rows", "odd values"])
+def test_a_search_for_people_costs_the_same_and_tries_the_same_settings(more: str, tmp_path: Path) -> None:
+    found = []
+    for name, records in (("one", visits()), ("other", with_a_person_more(more))):
+        table = table_of(records, tmp_path / name, tuple(records[0]))
+        search = PrivateSearch(
+            estimator=PrivateNaiveBayes(rows_per_person=BOUND), settings={"cells": [2, 20]}, way="composition",
+            delta=DELTA, epsilon=2.0,
+        )  # fmt: skip
+        quietly(search.fit, table, "ill")
+        found.append(([one.to_dict() for one in search.events_], search.spent_.to_dict(), search.classes_.tolist()))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("more", ["a record at the end", "odd values"])

@@ -392,7 +392,8 @@ class ApproximateEvent(Event):
         return dp_accounting.UnsupportedDpEvent()
 
     def __str__(self) -> str:
-        return f"a mechanism of epsilon {self.epsilon:g} and delta {self.delta:g}"
+        each = "" if self.unit == UNIT else f" per {self.unit}"
+        return f"a mechanism of epsilon {self.epsilon:g} and delta {self.delta:g}{each}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ A row without a person counts as a person of its own.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -35,7 +36,7 @@ from sfumato.data.validate import whole
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import OptionError
 
-__all__ = ["at_most", "codes_of_people", "draw_rows", "for_people"]
+__all__ = ["at_most", "check_bound", "codes_of_people", "draw_rows", "for_people", "units_of"]
 
 Ints = NDArray[np.int64]
 
@@ -56,6 +57,42 @@ def codes_of_people(persons: pl.Series) -> Ints:
     codes = np.full(len(persons), _NOBODY, dtype=np.int64)
     codes[known.to_numpy()] = persons.filter(known).rank("dense").to_numpy().astype(np.int64) - 1
     return codes
+
+
+def units_of(people: Ints) -> Ints:
+    """Give people numbers from 0 in the order of their first rows; every row of nobody is a person of its own.
+
+    Examples
+    --------
+    >>> units_of(np.array([7, 2, -1, 7, -1])).tolist()
+    [0, 1, 2, 0, 3]
+    """
+    owners = np.where(people >= 0, people, people.max(initial=-1) + 1 + np.arange(len(people)))
+    _, first, which = np.unique(owners, return_index=True, return_inverse=True)
+    numbers = np.empty(len(first), dtype=np.int64)
+    numbers[np.argsort(first)] = np.arange(len(first))
+    return numbers[which]
+
+
+def check_bound(person: str | None, rows: Any) -> int | None:
+    """Return the bound on the rows of a person, or raise an error if it does not go with the person column.
+
+    Examples
+    --------
+    >>> check_bound("patient_id", 3), check_bound(None, None)
+    (3, None)
+    """
+    if person is None:
+        if rows is not None:
+            raise OptionError("rows_per_person needs a person column", hint="name it with person / --person")
+        return None
+    if rows is None:
+        raise OptionError(
+            f"column '{person}' asks to protect people, but the rows of a person are not bounded",
+            hint="rows_per_person / --rows-per-person N: of people with more, N are drawn at random; N must not be "
+            "chosen by looking at the data",
+        )
+    return whole("the rows of a person", rows)
 
 
 def draw_rows(people: Ints, rows: int, source: Source) -> Ints:

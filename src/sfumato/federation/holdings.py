@@ -196,7 +196,10 @@ def _material(data: Any, target: str | None, schema: Schema | None, split: Split
         data = Table.of(read(data, inferred=False) if isinstance(data, str | Path) else data, schema=schema)
     if are_images(data) and isinstance(data, str | Path) and not named:
         data = read_images(data)
-    return material_of(data, target=target, split=split, key=key)
+    material = material_of(data, target=target, split=split, key=key)
+    if material.whole is not None:
+        material.whole.schema.refuse_person("a federated training")
+    return material
 
 
 def _coding(material: Material, classes: int | None) -> Coding:

@@ -91,9 +91,10 @@ class Split(_Options):
     ----------
     test : path, Table or frame, optional
         Other rows to test on. By default the official test rows of a built-in table, else a part of the rows.
-        A row that is in both tables counts as two records.
+        A row that is in both tables counts as two records. If people are protected, the test rows of people who are in
+        the table are left out.
     holdout : float
-        The probability that a row is held out for testing.
+        The probability that a row is held out for testing, or a person with all of their rows.
     scores : {"noisy", "none"}
         How the scores of a private model on private records are released.
     samples, test_samples : number, optional

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -83,6 +83,8 @@ class Network(PrivateEstimator):
     device: str = "cpu"
     seed: int | None = None
     checkpoint: str | Path | None = None
+
+    _protects_people: ClassVar[bool] = False
 
     # --- the target, for subclasses to implement ---
 
