@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -139,12 +140,13 @@ def _ledger(rank: int, folder: Path) -> Ledger | None:
 # --- one that dies ---
 
 
-def killed(ledger: Path, checkpoint: Path, step: int) -> None:
-    """Die without a word after a step, if there is such a step."""
+def killed(ledger: Path, checkpoint: Path, step: int, rows_per_person: int | None = None) -> None:
+    """Die without a word after a step, if there is such a step; with a bound, of people with four rows each."""
     trainer = trainer_of(
         linear(), **{**OPTIONS, "steps": 12}, batch_size=10, ledger=Ledger(ledger), checkpoint=checkpoint
     )
-    trainer.fit(*people(), progress=lambda _: os.kill(os.getpid(), 9) if trainer.done == step else None)
+    whose = {} if rows_per_person is None else {"people": np.arange(ROWS) // 4, "rows_per_person": rows_per_person}
+    trainer.fit(*people(), **whose, progress=lambda _: os.kill(os.getpid(), 9) if trainer.done == step else None)
 
 
 def _fork(size: int, folder: Path) -> int:
@@ -165,4 +167,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "together":
         sys.exit(_fork(int(sys.argv[2]), Path(sys.argv[3])))
     else:
-        killed(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+        killed(Path(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:]))

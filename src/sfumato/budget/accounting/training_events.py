@@ -25,6 +25,7 @@ from sfumato.budget.events import (
     Shuffled,
 )
 from sfumato.budget.noise import rounding_event
+from sfumato.data.certificate import UNIT
 from sfumato.data.validate import whole
 from sfumato.errors import InputError
 
@@ -34,7 +35,7 @@ _MOST_WAYS = 64  # combinations of disjoint parts; Sfumato records one or two
 _CLOSE = 1 - 1e-9  # tolerance for numbers that were written as text
 
 
-def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
+def step_event(kind: str, rate: float, noise_multiplier: float, unit: str = UNIT) -> Event:
     """Return the event of one step: noise on the sum of clipped gradients over a sample.
 
     Parameters
@@ -45,6 +46,8 @@ def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
         The sampling probability of each record.
     noise_multiplier : float
         The standard deviation of the noise, in units of the clipping norm.
+    unit : {"row", "person"}
+        Whose gradient is sampled and clipped as a whole.
 
     Examples
     --------
@@ -52,9 +55,9 @@ def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
     on a Poisson sample of rate 0.01: Gaussian noise of scale 1.2 on a sensitivity of 1
     """
     if kind == "poisson":
-        return PoissonSampled(rate, Gaussian(noise_multiplier))
+        return PoissonSampled(rate, Gaussian(noise_multiplier, unit=unit))
     if kind == "full" and rate == 1:
-        return Gaussian(noise_multiplier)
+        return Gaussian(noise_multiplier, unit=unit)
     raise InputError(f"the sampling of a step must be poisson, or full at a rate of 1, got {kind!r} at {rate!r}")
 
 
@@ -73,7 +76,8 @@ def missing_charges(
     ----------
     events : iterable of Event
     sampling : mapping
-        ``kind``, ``rate`` and ``steps``; also ``size`` if samples are truncated to that size.
+        ``kind``, ``rate`` and ``steps``; also ``size`` if samples are truncated to that size, and ``unit`` if steps
+        sample people.
     noise_multiplier : float
         The noise multiplier of each step, or that of one sum with the cost of all steps together.
     each : bool
@@ -92,7 +96,7 @@ def missing_charges(
     >>> missing_charges([Gaussian(2.0)], sampling=sampling, noise_multiplier=2.0, each=True)
     'they hold 1 of 16 steps with this noise'
     """
-    step = step_event(sampling["kind"], sampling["rate"], noise_multiplier)
+    step = step_event(sampling["kind"], sampling["rate"], noise_multiplier, sampling.get("unit", UNIT))
     steps = whole("the number of steps", sampling["steps"])
     findings = list[str]()
     for way in _ways(tuple(events)):
@@ -118,7 +122,7 @@ def _shape(event: Event) -> tuple[Any, ...]:
     """Return the parameters that all steps of a training share regardless of their noise."""
     if isinstance(event, PoissonSampled) and isinstance(event.event, Gaussian):
         return (event.rate, *_shape(event.event))
-    return (event.sensitivity, event.relation) if isinstance(event, Gaussian) else (type(event), event)
+    return (event.sensitivity, event.relation, event.unit) if isinstance(event, Gaussian) else (type(event), event)
 
 
 def _extras_missing(way: Counter[Event], steps: int, cut: bool, noise_multiplier: float, dimensions: int) -> str:
