@@ -268,8 +268,6 @@ def test_every_estimator_is_the_same_but_for_its_noisy_arrays(name: str, more: s
 
 # --- one person more, with all of their rows ---
 
-FOR_PEOPLE = [name for name, kind in ESTIMATORS.items() if kind._protects_people]
-
 
 @cache
 def released_of_visits(model: str, scores: str, epsilon: str = "1") -> dict[str, Any]:
@@ -300,7 +298,7 @@ def fitted_to_visits(name: str) -> dict[str, Any]:
         return fitted(name, visits(), Path(folder, "one"))
 
 
-@pytest.mark.parametrize("name", FOR_PEOPLE)
+@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("more", MORE_PEOPLE)
 def test_every_estimator_for_people_is_the_same_but_for_its_noisy_arrays(name: str, more: str, tmp_path: Path) -> None:
     assert fitted_to_visits(name) == fitted(name, with_a_person_more(more), tmp_path / "other")
