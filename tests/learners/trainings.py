@@ -93,11 +93,18 @@ def _together(rank: int, size: int, folder: Path) -> None:
     said: dict[str, Any] = {}
 
     def run(
-        name: str, make: Callable[[], Trainer], some: Tensor = inputs[mine], theirs: Tensor = targets[mine]
+        name: str,
+        make: Callable[[], Trainer],
+        some: Tensor = inputs[mine],
+        theirs: Tensor = targets[mine],
+        of_people: bool = False,
     ) -> None:
         try:
             trainer = make()
-            trainer.fit(some, theirs)
+            if of_people:
+                trainer.fit(some, theirs, people=np.arange(len(some)), rows_per_person=1)
+            else:
+                trainer.fit(some, theirs)
         except SfumatoError as error:
             said[name] = f"{type(error).__name__}: {error}"
             trainer = None
@@ -116,6 +123,7 @@ def _together(rank: int, size: int, folder: Path) -> None:
     run("refused", lambda: trainer_of(linear(), **OPTIONS, distributed=True, ledger=_ledger(rank, folder)))
     run("wrong", lambda: trainer_of(linear(), **OPTIONS, distributed=True), theirs=targets[mine] + rank)
     few = slice(0, ROWS if rank == 0 else 0)
+    run("people", lambda: trainer_of(linear(), **OPTIONS, distributed=True), of_people=rank > 0)
     run("none", lambda: trainer_of(linear(), **OPTIONS, distributed=True), inputs[few], targets[few])
     torch.manual_seed(rank)  # other weights in each: those of the first count
     run("differing", lambda: trainer_of(nn.Linear(3, 2), **OPTIONS, distributed=True))

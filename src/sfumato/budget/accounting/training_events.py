@@ -46,8 +46,8 @@ def step_event(kind: str, rate: float, noise_multiplier: float, unit: str = UNIT
         The sampling probability of each record.
     noise_multiplier : float
         The standard deviation of the noise, in units of the clipping norm.
-    unit : {"row", "person"}
-        Whose gradient is sampled and clipped as a whole.
+    unit : str
+        What is sampled and clipped: each record ("row"), or all rows of each "person" together.
 
     Examples
     --------
@@ -69,6 +69,7 @@ def missing_charges(
     each: bool,
     varies: bool = False,
     dimensions: int = 0,
+    unit: str = UNIT,
 ) -> str:
     """Describe which of the stated steps the events do not cover; return an empty text if they cover all.
 
@@ -76,8 +77,7 @@ def missing_charges(
     ----------
     events : iterable of Event
     sampling : mapping
-        ``kind``, ``rate`` and ``steps``; also ``size`` if samples are truncated to that size, and ``unit`` if steps
-        sample people.
+        ``kind``, ``rate`` and ``steps``; also ``size`` if samples are truncated to that size.
     noise_multiplier : float
         The noise multiplier of each step, or that of one sum with the cost of all steps together.
     each : bool
@@ -86,6 +86,8 @@ def missing_charges(
         Whether the noise varies between steps; the noise multiplier is then that of the last step.
     dimensions : int
         A lower bound on the number of noisy values per step, from which the charge for float rounding follows.
+    unit : str
+        What the steps protect.
 
     Examples
     --------
@@ -96,7 +98,7 @@ def missing_charges(
     >>> missing_charges([Gaussian(2.0)], sampling=sampling, noise_multiplier=2.0, each=True)
     'they hold 1 of 16 steps with this noise'
     """
-    step = step_event(sampling["kind"], sampling["rate"], noise_multiplier, sampling.get("unit", UNIT))
+    step = step_event(sampling["kind"], sampling["rate"], noise_multiplier, unit)
     steps = whole("the number of steps", sampling["steps"])
     findings = list[str]()
     for way in _ways(tuple(events)):

@@ -113,8 +113,7 @@ class Samples:
 
     def drawn(self, rows: NDArray[np.int64]) -> Samples:
         """Return only these rows, those of a person one after another."""
-        if self.owners is None:
-            return self
+        assert self.owners is not None
         owners = self.owners[rows]
         if self.rows_per_person != 1:  # else the rows keep their order, as if there were no people
             first = np.unique(_each_their_own(owners), return_index=True, return_inverse=True)

@@ -157,8 +157,7 @@ class Trainer:
         self._step: Step | None = None
         self._last_weights: Tensor | None = None  # where the module has the averaged ones
         self._data: str | None = None  # the fingerprint of the samples, if there is a checkpoint
-        self._drawn: NDArray[np.int64] | None = None  # the rows that count of the people below
-        self._drawn_from: NDArray[np.int64] | None = None
+        self._drawn: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # people, and which of their rows count
 
     # --- privacy cost ---
 
@@ -261,6 +260,10 @@ class Trainer:
         by_score = self.private and stop is not None and public_validation
         with in_mode(self.module, training=True):
             with self.processes.shared_errors():
+                if people is not None and self.processes.size > 1:
+                    raise OptionError(
+                        "several processes cannot protect people together: a person may have rows in two of them"
+                    )
                 samples = Samples.of(inputs, targets, self.module, self.loss).of_people(people, rows_per_person)
                 held_out = None if validation is None else Samples.of(*validation, self.module, self.loss)
                 if self.private:
@@ -366,8 +369,6 @@ class Trainer:
 
     def _begin(self, samples: Samples) -> tuple[Step, Sampler, Samples]:
         """Read the checkpoint, plan the steps, and return the step, the sampler and the samples that count."""
-        if samples.owners is not None and self.processes.size > 1:
-            raise OptionError("people cannot be trained on in several processes: a person's rows may be in two of them")
         rows = self.processes.total(len(samples)) if self.rows is None else self.rows
         trained = sum(one.numel() for one in self.module.parameters() if one.requires_grad)
         noisy, bound = max(trained + (self.adaptive is not None), self.least_dimensions), samples.rows_per_person
@@ -391,17 +392,17 @@ class Trainer:
         if self.adaptive:
             for stage in self._account.progress.ahead:
                 self.adaptive.for_sum(stage.noise_multiplier, sampler.expected)  # fail now, not half way
-        return step, sampler, samples.drawn(self._draw_rows(samples))
+        return step, sampler, self._that_count(samples)
 
-    def _draw_rows(self, samples: Samples) -> NDArray[np.int64]:
-        """Return the rows that count: a run that continues keeps those that it began with."""
+    def _that_count(self, samples: Samples) -> Samples:
+        """Return the rows that count of each person; a run that continues keeps those that it began with."""
         owners, bound = samples.owners, samples.rows_per_person
         if owners is None or bound is None:
-            return np.arange(len(samples))
-        if self._drawn is None or not np.array_equal(self._drawn_from, owners):
+            return samples
+        if self._drawn is None or not np.array_equal(self._drawn[0], owners):
             seed = None if self.insecure_seed is None else self.insecure_seed ^ _FOR_ROWS
-            self._drawn, self._drawn_from = draw_rows(owners, bound, Source(insecure_seed=seed)), owners
-        return self._drawn
+            self._drawn = owners, draw_rows(owners, bound, Source(insecure_seed=seed))
+        return samples.drawn(self._drawn[1])
 
     def _new_step(self, sampler: Sampler) -> Step:
         """Return a new step; the module must be in its memory format."""
@@ -498,7 +499,7 @@ class Trainer:
         if self.checkpoint is not None:
             settings = {**self._settings(sampler), **self._account.requested}
             facts = {"settings": settings, **self._account.to_dict(), "history": list(map(vars, self.history))}
-            drawn = {} if self._drawn is None else {_DRAWN: torch.from_numpy(self._drawn)}
+            drawn = {} if self._drawn is None else {_DRAWN: torch.from_numpy(self._drawn[1])}
             checkpoints.save(self.checkpoint, {**checkpoints.state_of(step), **drawn}, facts)
 
     def _load_step(self, sampler: Sampler, samples: Samples) -> Step:
@@ -525,7 +526,7 @@ class Trainer:
             if tensors:
                 checkpoints.restore(step, tensors)
                 if samples.owners is not None:
-                    self._drawn, self._drawn_from = tensors[_DRAWN].numpy(), samples.owners
+                    self._drawn = samples.owners, tensors[_DRAWN].numpy()
         if "history" in facts:
             self._account.continue_from(facts)
             self.history = [Report(**report) for report in facts["history"]]
