@@ -268,30 +268,31 @@ def test_every_estimator_is_the_same_but_for_its_noisy_arrays(name: str, more: s
 
 # --- one person more, with all of their rows ---
 
-FOR_PEOPLE = [name for name, kind in ESTIMATORS.items() if kind._protects_people]
-
 
 @cache
-def released_of_visits(model: str, scores: str, epsilon: str = "1") -> dict[str, Any]:
+def released_of_visits(model: str, scores: str, rows: int | None, epsilon: str = "1") -> dict[str, Any]:
     with TemporaryDirectory() as folder:
-        return released(visits(), Path(folder, "one"), model, scores=scores, rows=None, epsilon=epsilon)
+        return released(visits(), Path(folder, "one"), model, scores=scores, rows=rows, epsilon=epsilon)
 
 
-@pytest.mark.parametrize("model", ["naive-bayes", "forest", "linear"])
+@pytest.mark.parametrize("model", TRAININGS)
 @pytest.mark.parametrize("more", MORE_PEOPLE)
 def test_all_files_of_a_model_for_people_are_the_same_but_for_its_weights(
     model: str, more: str, tmp_path: Path
 ) -> None:
-    one = released_of_visits(model, "none")
-    assert one == released(with_a_person_more(more), tmp_path / "other", model, scores="none", rows=None)
-    assert json.loads(json.dumps(one["certificate.json"]))["unit"] == "person"
+    one = released_of_visits(model, "none", 40)
+    assert one == released(with_a_person_more(more), tmp_path / "other", model, scores="none", rows=40)
+    assert one["certificate.json"]["unit"] == "person"
 
 
+@pytest.mark.parametrize("model", ["naive-bayes", "mlp"])
 @pytest.mark.parametrize("more", MORE_PEOPLE)
-def test_noisy_scores_for_people_are_all_else_that_differs(more: str, tmp_path: Path) -> None:
-    one = released_of_visits("naive-bayes", "noisy", "0.5,2")
+def test_noisy_scores_and_a_bought_number_of_people_are_all_else_that_differs(
+    model: str, more: str, tmp_path: Path
+) -> None:
+    one = released_of_visits(model, "noisy", None, "0.5,2")
     other = with_a_person_more(more)
-    assert one == released(other, tmp_path / "other", "naive-bayes", scores="noisy", rows=None, epsilon="0.5,2")
+    assert one == released(other, tmp_path / "other", model, scores="noisy", rows=None, epsilon="0.5,2")
 
 
 @cache
@@ -300,7 +301,7 @@ def fitted_to_visits(name: str) -> dict[str, Any]:
         return fitted(name, visits(), Path(folder, "one"))
 
 
-@pytest.mark.parametrize("name", FOR_PEOPLE)
+@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("more", MORE_PEOPLE)
 def test_every_estimator_for_people_is_the_same_but_for_its_noisy_arrays(name: str, more: str, tmp_path: Path) -> None:
     assert fitted_to_visits(name) == fitted(name, with_a_person_more(more), tmp_path / "other")
@@ -375,6 +376,34 @@ def test_a_trainer_does_the_same_with_one_sample_more() -> None:
         trainer.fit(torch.randn(rows, 3), torch.arange(rows) % 2)
         found.append(public_form(trainer.to_dict(), ("/history/*/seconds",)))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9], ids=["one row", "two rows", "more rows than count"])
+@pytest.mark.parametrize("at", [0, 60], ids=["at the top", "at the end"])
+def test_a_trainer_of_people_does_the_same_with_one_person_more(rows: int, at: int) -> None:
+    chance = np.random.default_rng(3)
+    inputs, people = chance.normal(size=(60, 3)), chance.integers(-1, 25, 60)
+    found = []
+    for more in (0, rows):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 2)
+        trainer = Trainer(
+            module, epsilon=1.0, delta=DELTA, batch_size=8, epochs=2, privacy=Privacy(rows=25),
+            optimizer=Sgd(learning_rate=0.1),
+        )  # fmt: skip
+        given = np.insert(inputs, [at] * more, 5.0, axis=0), np.insert(people % 2, [at] * more, 1)
+        trainer.fit(*given, people=np.insert(people, [at] * more, 99), rows_per_person=4)
+        found.append(public_form(trainer.to_dict(), ("/history/*/seconds",)))
+    assert found[0] == found[1]
+    assert {event["unit"] for event in units_in(found[0]["events"])} == {"person"}
+
+
+def units_in(events: Any) -> list[dict[str, Any]]:
+    """Return the innermost events."""
+    if isinstance(events, list):
+        return [one for event in events for one in units_in(event)]
+    inner = events.get("event", events.get("events"))
+    return [events] if inner is None else units_in(inner)
 
 
 # --- statistics and perturbed records ---

@@ -95,8 +95,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     _state: ClassVar[tuple[str, ...]] = ()
     """The names of the fitted arrays, which are stored with the model."""
-    _protects_people: ClassVar[bool] = True
-    """Whether a table with a person column can be fitted."""
 
     # --- for subclasses to implement ---
 
@@ -218,11 +216,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         declared = self._declared
         if declared is not None and declared.person is not None and columns.people is None:
             raise ColumnError(f"the schema asks to protect people, but there is no column '{declared.person}'")
-        if columns.people is not None and not self._protects_people:
-            raise OptionError(
-                f"{type(self).__name__} protects rows, and column '{columns.person}' asks to protect people",
-                hint="use another model, such as additive, logistic, forest or naive-bayes",
-            )
         if self.is_private or self.rows_per_person is not None:
             check_bound(columns.person, self.rows_per_person)
 

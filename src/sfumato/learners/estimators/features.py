@@ -107,7 +107,11 @@ class Columns:
     @property
     def unit_count(self) -> int:
         """How many there are of what is protected: people or rows."""
-        return self.rows if self.people is None else int(self.units.max(initial=-1)) + 1
+        if self.people is None:
+            return self.rows
+        people = self.people.to_numpy()
+        known = people[people >= 0]
+        return int(np.count_nonzero(np.bincount(known))) + len(people) - len(known)
 
     def of_people(self, person: str) -> Columns:
         """Return the columns without that of the person, and the rows of each person."""

@@ -327,10 +327,14 @@ def _people(
     if type(bound) is not int or bound < 1:
         yield Claim(claim, False, "it must be a whole number of at least 1")
         return
+    if each:
+        sampling = certificate.parameters.get("sampling")
+        drawn = sampling.get("rows_per_person") if isinstance(sampling, dict) else None
+        yield Claim(claim, same_plain(drawn, bound), f"steps draw {quote(drawn)}")
+        return
     of_sums = {event.sensitivity for event in distinct_events(events) if isinstance(event, Gaussian)}
-    if not each:
-        others = sorted(of_sums - {float(bound)})
-        yield Claim(claim, not others, f"noise is for {', '.join(map(quote, others or [bound]))} rows")
+    others = sorted(of_sums - {float(bound)})
+    yield Claim(claim, not others, f"noise is for {', '.join(map(quote, others or [bound]))} rows")
 
 
 def _noise(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[Claim]:
