@@ -15,6 +15,7 @@ from sfumato.attacks.auditing.audit import AuditResult
 from sfumato.attacks.base import GUESSING, RATES, AttackResult
 from sfumato.attacks.report import AttackReport
 from sfumato.attacks.statistics import FALSE_POSITIVES_NEEDED
+from sfumato.data.certificate import PERSON
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.pictures import data_uri
 from sfumato.report.charts.plot import interval_bars
@@ -197,6 +198,8 @@ def _how(report: AttackReport) -> list[tuple[str, str]]:
         for name, label in (("members", "members"), ("nonmembers", "non-members"), ("rows", "released rows"))
         if target.get(name) is not None
     ]
+    if target.get("unit") == PERSON:
+        known.append(("what is attacked", "people, each with all of their rows: every figure counts people"))
     known.append(("seed", str(report.seed)))
     if results:
         most = max(result.scores.references for result in results)
