@@ -280,7 +280,8 @@ def _print_audit(audit: AuditResult) -> None:
         f"shown                 epsilon is at least {audit.epsilon:.3g} ({audit.confidence:.0%} sure); 0 proves nothing"
     )
     echo(f"could have been shown epsilon {audit.could_have_shown:.3g}, had every guess been right")
-    echo(f"guesses               {audit.right:,} of {audit.guesses:,} right, about {audit.canaries:,} canaries")
+    rows = "" if audit.rows == 1 else f" of {audit.rows:,} rows each"
+    echo(f"guesses               {audit.right:,} of {audit.guesses:,} right, about {audit.canaries:,} canaries{rows}")
     for check in audit.checks:
         held = style("NOT HELD", fg="red") if check.held is False else "held    " if check.held else "unknown "
         echo(f"{held}              {check.claim}: {check.measured}")

@@ -177,13 +177,20 @@ def _audit(audit: AuditResult) -> list[tuple[str, str]]:
         ("shown", f"epsilon is at least {number(audit.epsilon)}, with {sure} confidence; 0 proves nothing"),
         ("could have been shown", f"at most {number(audit.could_have_shown)}, had every guess been right"),
         ("guesses", f"{audit.right:,} of {audit.guesses:,} are right"),
-        ("canaries", f"{audit.canaries:,}, each there by a coin, in {count(audit.runs, 'run')}"),
+        (
+            "canaries",
+            f"{audit.canaries:,}{_people(audit)}, each there by a coin, in {count(audit.runs, 'run')}",
+        ),
         ("method", audit.method),
     ]
     if audit.gaussian is not None:
         facts.insert(2, ("shown if the noise is Gaussian", f"epsilon is at least {number(audit.gaussian)}"))
     held = {True: "held", False: "NOT HELD", None: "not checkable"}
     return facts + [(check.claim, f"{held[check.held]}: {words(check.measured)}") for check in audit.checks]
+
+
+def _people(audit: AuditResult) -> str:
+    return f" people with {count(audit.rows, 'row')}" if audit.claimed.unit == PERSON else ""
 
 
 def _how(report: AttackReport) -> list[tuple[str, str]]:
