@@ -336,3 +336,41 @@ def test_the_command_attacks_people(sfumato: Callable[..., Ran]) -> None:
     assert found["attacks"][0]["unit"] == "person"
     assert "people, each with all of their rows" in Path("page.html").read_text()
     assert "random half of the people" in " ".join(sfumato(*given).out.split())
+
+
+# --- what is about rows says so ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "run"),
+    [
+        ("masking", lambda table: sf.mask(table, [sf.masking.NoiseAddition("age", scale=1)])),
+        ("perturbing each record", lambda table: sf.perturb(table, ["ward"], epsilon=1)),
+        ("exploring", lambda table: sf.explore(table, target="ill")),
+    ],
+)
+def test_what_protects_rows_refuses_people_in_one_sentence(what: str, run: Callable[[sf.Table], Any]) -> None:
+    table = sf.Table.of(visits(0), person="patient")
+    with pytest.raises(OptionError) as refused:
+        run(table)
+    assert refused.value.message == f"{what} is about rows, and column 'patient' asks to protect people"
+
+
+def test_tokens_keep_which_rows_are_of_the_same_person() -> None:
+    table = sf.Table.of(visits(0), person="patient", qi=["age", "ward"])
+    hidden = sf.pseudonymize(table, sf.pseudonyms.KeyedTokens(sf.Key(bytes(range(32)))))
+    assert hidden.schema.person == "patient"
+    assert not {*hidden.column("patient").cast(pl.String)} & {*table.column("patient").cast(pl.String)}
+    one, other = (sf.assess(each, qi=["age", "ward"], person="patient").to_dict() for each in (table, hidden))
+    assert one == other
+
+
+def test_an_identifier_that_repeats_is_pointed_out_when_rows_are_attacked() -> None:
+    frame = visits(0).rename({"patient": "patient_id"})
+    report = sf.attack(frame, target="ill", model="tree", identifiers=["patient_id"], attacks=["loss"])
+    (note,) = report.target["notes"]
+    assert note == (
+        "240 rows are of 60 people ('patient_id' repeats), and rows are attacked: members and others may be the same "
+        "people (name the column with person / --person)"
+    )
+    assert "notes" not in sf.attack(frame, target="ill", model="tree", person="patient_id", attacks=["loss"]).target

@@ -25,6 +25,8 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.measures.people import keys_of
+from sfumato.measures.people import people_of as repeating_people
 
 __all__ = ["Case", "Work", "labelled", "model_case", "release_case", "rows_of", "table_case"]
 
@@ -185,8 +187,20 @@ def model_case(data: Any, target: str | None, model: Any, protect: Any, roles: M
         f"The model was trained on a random half of the {half} of {name}, and attacked; the other half is the control."
     )
     facts = {"name": name, "target": predicted, "model": shown, "protect": None if protect is None else str(protect)}
-    notes = {"notes": list(procedure.notes)} if procedure.notes else {}
+    said = [*procedure.notes, *_repeating(table)]
+    notes = {"notes": said} if said else {}
     return Case(made, members, nonmembers, _facts({**facts, **notes}, made, members, nonmembers, how))
+
+
+def _repeating(table: Table) -> list[str]:
+    """Say that an identifier repeats, so that rows of the same person may be among members and others."""
+    people = None if table.schema.person is not None else repeating_people(table, keys_of(table))
+    if people is None or not people.repeat:
+        return []
+    return [
+        f"{people.in_words}, and rows are attacked: members and others may be the same people (name the column with "
+        "person / --person)"
+    ]
 
 
 def table_case(data: Any, kind: str, source: Any, control: Any, population: Any, roles: Mapping[str, Any]) -> Case:

@@ -77,7 +77,7 @@ def neighbours_of_people(table: Any, person: str, seed: int) -> dict[str, Any]:
         found[f"a person less, {name}"] = frame.filter(pl.Series(owners != who))
     newcomer = new_people(frame[person], 1)
     for name, record in _awkward(frame, int(rng.integers(len(frame)))):
-        one = record.with_columns(newcomer.alias(person)).cast(dict(frame.schema))
+        one = record.with_columns(newcomer.alias(person)).cast(frame.schema)
         found[f"a person more, with {name}"] = pl.concat([frame, one])
         found[f"a person more, with {name}, {_MANY} times"] = pl.concat([frame, *[one] * _MANY])
     nobody = frame.head(1).with_columns(pl.lit(None).cast(frame.schema[person]).alias(person))
