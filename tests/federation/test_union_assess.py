@@ -129,7 +129,7 @@ def test_people_who_have_one_class_are_measured_exactly() -> None:
     alone = sf.assess(pooled, schema=PEOPLE)
     assert union.risk == alone.risk
     assert (union.people.people, union.k) == (6, 2)
-    assert union.to_dict()["options"]["people_are_disjoint"] is True
+    assert union.to_dict()["options"]["people_are_disjoint"] == "declared"
     by_row = sf.Schema(one for one in PEOPLE.columns if one.name != "patient")
     assert assess_union(channel, PlainSum(), by_row).k == 2
 

@@ -26,6 +26,7 @@ from sfumato.budget.noise import Source
 from sfumato.data.claim import Claim
 from sfumato.data.release import Release
 from sfumato.data.schema import Schema
+from sfumato.errors import InputError
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Share
 from sfumato.synthesizers.plan import Plan
@@ -54,6 +55,11 @@ def audit_generator(
 ) -> AuditResult:
     """Test the differential privacy that a generator claims; see `audit`."""
     domain = release.domain
+    if unseen := [name for name in domain.names if name not in release.table.schema.names]:
+        raise InputError(
+            f"a generator of people, which learns '{unseen[0]}' and does not draw it, cannot be audited by its recipe",
+            hint="audit one of the same table that draws rows",
+        )
     person, rows = release.recipe.schema.person, rows_of_canary(release.recipe, promise)
     records = rows_of(source, [*domain.names, *([] if person is None else [person])])
     strange = strange_rows(domain, canaries, seed)

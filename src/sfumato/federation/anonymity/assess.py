@@ -100,7 +100,7 @@ def assess_union(
     found = [domain.column for domain in tuples.domains]
     empty = pl.DataFrame([domain.values.clear().alias(domain.name) for domain in tuples.domains])
     measured = measure(Table(empty, Schema(found)), engine=Counted(tuples), **options)
-    return replace(measured, options={**measured.options, "people_are_disjoint": True}) if whose else measured
+    return replace(measured, options=measured.options | {"people_are_disjoint": "declared"}) if whose else measured
 
 
 def _people(schema: Schema, *, disjoint: bool) -> Message:
