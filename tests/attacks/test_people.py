@@ -292,9 +292,10 @@ def test_a_person_among_members_and_others_is_refused() -> None:
 
 def test_people_are_compared_whatever_the_type_of_their_column() -> None:
     frame = visits(0)
-    text = frame.with_columns(pl.col("patient").cast(pl.String))
-    with pytest.raises(InputError, match="are also members"):
-        run_attacks(attacks_of(["loss"]), tree(frame), of(frame), of(text))
+    for kind in (pl.String, pl.Float64, pl.Int16):
+        other = frame.with_columns(pl.col("patient").cast(kind))
+        with pytest.raises(InputError, match="60 of 60 people"):
+            run_attacks(attacks_of(["loss"]), tree(frame), of(frame), of(other))
 
 
 def test_one_person_with_all_rows_is_too_few() -> None:

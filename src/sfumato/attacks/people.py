@@ -41,12 +41,14 @@ def together(first: pl.Series, second: pl.Series) -> pl.Series:
     Examples
     --------
     >>> together(pl.Series([1, 2]), pl.Series([2.0, None])).to_list()
-    [1.0, 2.0, 2.0, None]
+    ['1', '2', '2', None]
     """
     parts = [first.rename("person"), second.rename("person")]
     if parts[0].dtype != parts[1].dtype:
-        numbers = all(one.dtype.is_numeric() for one in parts)
-        parts = [one.cast(pl.Float64 if numbers else pl.String) for one in parts]
+        texts = [one.cast(pl.String) for one in parts]
+        parts = [
+            one.str.strip_suffix(".0") if of.dtype.is_float() else one for one, of in zip(texts, parts, strict=True)
+        ]
     return pl.concat(parts)
 
 
