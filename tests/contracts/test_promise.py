@@ -291,6 +291,34 @@ def test_a_trainer_does_the_same_with_one_sample_more() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("rows", [1, 2, 9], ids=["one row", "two rows", "more rows than count"])
+@pytest.mark.parametrize("at", [0, 60], ids=["at the top", "at the end"])
+def test_a_trainer_of_people_does_the_same_with_one_person_more(rows: int, at: int) -> None:
+    chance = np.random.default_rng(3)
+    inputs, people = chance.normal(size=(60, 3)), chance.integers(-1, 25, 60)
+    found = []
+    for more in (0, rows):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 2)
+        trainer = Trainer(
+            module, epsilon=1.0, delta=DELTA, batch_size=8, epochs=2, privacy=Privacy(rows=25),
+            optimizer=Sgd(learning_rate=0.1),
+        )  # fmt: skip
+        given = np.insert(inputs, [at] * more, 5.0, axis=0), np.insert(people % 2, [at] * more, 1)
+        trainer.fit(*given, people=np.insert(people, [at] * more, 99), rows_per_person=4)
+        found.append(public_form(trainer.to_dict(), ("/history/*/seconds",)))
+    assert found[0] == found[1]
+    assert {event["unit"] for event in units_in(found[0]["events"])} == {"person"}
+
+
+def units_in(events: Any) -> list[dict[str, Any]]:
+    """Return the innermost events."""
+    if isinstance(events, list):
+        return [one for event in events for one in units_in(event)]
+    inner = events.get("event", events.get("events"))
+    return [events] if inner is None else units_in(inner)
+
+
 # --- statistics and perturbed records ---
 
 QUESTIONS = (

@@ -53,9 +53,9 @@ class Privacy(_Options):
         The standard deviation of the noise on the sum of a batch, in clips, whatever epsilon results. `train` takes
         several, each for a run of its own; `Trainer` takes one, instead of epsilon.
     rows : int, optional
-        The number of training records, if it is public. It determines the sampling rate, the number of steps and the
-        divisor of a batch. By default `train` estimates it for networks with a part of epsilon, and `Trainer` takes
-        the actual number, which then counts as public.
+        The number of training records (of people, if they are protected), if it is public. It determines the sampling
+        rate, the number of steps and the divisor of a batch. By default `train` estimates it for networks with a part
+        of epsilon, and `Trainer` takes the actual number, which then counts as public.
     insecure_seed : int, optional
         Makes noise, samples and split reproducible: the result is then not private.
 
