@@ -410,6 +410,7 @@ def _by_gradient(
         method="the training of its network with canaries in the gradient, scored by their likelihood ratio",
         confidence=confidence,
         checks=(*seen.checks, cost_claim(seen.events, promise)),
+        rows=seen.rows,
         seed=seed,
     )
 
