@@ -187,12 +187,12 @@ def _count_compiled(visits: Visits, classes: int, value: Ints | None, values: in
     total += np.bincount(alone[alone >= 0], minlength=values) * unit
     if left_whole:
         nowhere = np.zeros(len(value), dtype=np.int64)
-        at, more = _split_late(visits._replace(owner=nowhere), value, late[1, :left_whole], values, unit)
-        np.add.at(total, at, more)
+        at, of_table = _split_late(visits._replace(owner=nowhere), value, late[1, :left_whole], values, unit)
+        np.add.at(total, at, of_table)
     cell, sums = cell[:found], sums[:found]
     if left or (cell[1:] < cell[:-1]).any():
-        more = _split_late(visits, value, late[0, :left], values, unit)
-        cell, sums = _sums(np.append(cell, more[0]), np.append(sums, more[1]), classes * values)
+        at, of_classes = _split_late(visits, value, late[0, :left], values, unit)
+        cell, sums = _sums(np.append(cell, at), np.append(sums, of_classes), classes * values)
     owner = cell // values
     return PersonCounts(size, records, links, owner, cell - owner * values, sums, total, unit)
 
