@@ -231,3 +231,77 @@ def test_other_people_do_not_change_which_rows_are_drawn() -> None:
     kept = draw_rows(codes, 2, Source(insecure_seed=4))
     fewer = draw_rows(codes[:7], 2, Source(insecure_seed=4))
     assert kept[:-1].tolist() == fewer.tolist()
+
+
+LABS = pl.DataFrame({"patient_id": [1, 1, 2, 5], "test": ["hba1c", "iron", "iron", "hba1c"]})
+TESTS: dict[str, Any] = {"schema": sf.Schema([sf.Column(name="test", domain=["hba1c", "iron"])])}
+
+
+def test_several_tables_of_the_same_people_share_one_limit(tmp_path: Path) -> None:
+    path = tmp_path / "people.ledger"
+    terms: dict[str, Any] = {"path": path, "unit": "person", "person": "patient_id"}
+    with sf.Ledger.grant([VISITS, LABS], epsilon=1, **terms) as ledger:
+        bounded: dict[str, Any] = {"epsilon": 0.5, "person": "patient_id", "rows_per_person": 2, "ledger": path}
+        sf.query(VISITS, "count by sex", schema=SCHEMA, **bounded)
+        sf.query(LABS, "count by test", **TESTS, **bounded)
+        assert (ledger.spent.epsilon, ledger.left, ledger.person) == (pytest.approx(1.0), 0.0, "patient_id")
+        with pytest.raises(sf.errors.BudgetError, match="nothing is left"):
+            sf.query(LABS, "count by test", **TESTS, **bounded)
+        assert len(ledger.export()["data"]) == 2
+        assert sf.Ledger.grant(LABS, epsilon=2, **terms).limit.epsilon == 2
+    with pytest.raises(sf.errors.FileError, match="belongs to another data set"):
+        sf.Ledger.of(LABS.head(3), path)
+    with pytest.raises(sf.errors.FileError, match="belongs to another data set"):
+        sf.Ledger.grant([VISITS, LABS.head(3)], epsilon=2, **terms)
+
+
+def test_a_ledger_of_people_refuses_people_of_another_column(tmp_path: Path) -> None:
+    path, both = tmp_path / "people.ledger", VISITS.with_columns(doctor=pl.lit("d"))
+    sf.Ledger.grant(both, epsilon=9, path=path, unit="person", person="patient_id").close()
+    asked: dict[str, Any] = {"schema": SCHEMA, "epsilon": 1, "rows_per_person": 2, "ledger": path}
+    sf.query(both, "count by sex", person="patient_id", **asked)
+    with pytest.raises(
+        sf.errors.OptionError, match="protects the people of column 'patient_id', not those of 'doctor'"
+    ):
+        sf.query(both, "count by sex", person="doctor", **asked)
+    with pytest.raises(sf.errors.OptionError, match="not those of 'doctor'"):
+        sf.Ledger.grant(both, epsilon=9, path=path, unit="person", person="doctor")
+    assert len(sf.Ledger(path).events) == 1
+
+
+def test_tables_that_cannot_share_a_ledger_are_refused(tmp_path: Path) -> None:
+    terms: dict[str, Any] = {"epsilon": 1, "path": tmp_path / "people.ledger", "unit": "person"}
+    named = sf.Table.of(VISITS, person="patient_id")
+    other = sf.Table.of(LABS.rename({"patient_id": "pid"}), person="pid")
+    with pytest.raises(sf.errors.OptionError, match="the tables have different person columns, patient_id, pid"):
+        sf.Ledger.grant([named, other], **terms)
+    with pytest.raises(sf.errors.ColumnError, match="table 2 lacks the person column 'patient_id'"):
+        sf.Ledger.grant([named, other], **terms, person="patient_id")
+    with pytest.raises(sf.errors.OptionError, match="table 2 has no person column"):
+        sf.Ledger.grant([named, LABS], **terms)
+    with pytest.raises(sf.errors.ColumnError, match="the table lacks the person column 'pid'"):
+        sf.Ledger.grant(VISITS, **terms, person="pid")
+    with pytest.raises(
+        sf.errors.OptionError, match="several tables can share a ledger of people only, got the unit row"
+    ):
+        sf.Ledger.grant([VISITS, LABS], **{**terms, "unit": "row"})
+    with pytest.raises(sf.errors.OptionError, match="a ledger of the unit row has no person column"):
+        sf.Ledger.grant(VISITS, epsilon=1, person="patient_id")
+    with pytest.raises(sf.errors.OptionError, match="no table is given"):
+        sf.Ledger.grant([], **terms)
+    assert not (tmp_path / "people.ledger").exists()
+
+
+def test_the_command_grants_one_limit_for_several_tables(sfumato: Any) -> None:
+    VISITS.write_csv("visits.csv")
+    LABS.write_csv("labs.csv")
+    LABS.rename({"patient_id": "pid"}).write_csv("other.csv")
+    grant = ["budget", "grant", "visits.csv", "--epsilon", "1", "--unit", "person", "--ledger", "people.ledger"]
+    refused = sfumato(*grant, "--with", "other.csv", "--person", "patient_id")
+    assert (refused.code, "table 2 lacks the person column 'patient_id'" in refused.err) == (2, True)
+    assert sfumato(*grant, "--with", "labs.csv", "--person", "patient_id").code == 0
+    asked = ["--person", "patient_id", "--rows-per-person", "2", "--epsilon", "0.5", "--ledger", "people.ledger"]
+    assert sfumato("query", "visits.csv", "count by sex", "--domain", "sex=f,m", *asked).code == 0
+    assert sfumato("query", "labs.csv", "count by test", "--domain", "test=hba1c,iron", *asked).code == 0
+    shown = sfumato("budget", "show", "labs.csv", "--ledger", "people.ledger", "--json").json
+    assert (shown["spent"]["epsilon"], shown["left"]) == (pytest.approx(1.0), 0)

@@ -113,7 +113,7 @@ def query(
     terms: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "discover": discover, "confidence": confidence}
     terms |= {"person": person, "rows_per_person": rows_per_person}
     plan = Plan.of(table, question, schema=schema, **terms)
-    with Ledger.of(table, ledger) as book:
+    with Ledger.of(table, ledger, person=plan.person) as book:
         relation, event = book.relation, plan.event(book.relation)
         rows = _Rows.of(table, plan, source)  # before the charge: a question that fails is not charged
         asked = str(plan.question)

@@ -65,6 +65,18 @@ def budget(ctx: click.Context) -> None:
     show_default=True,
     help="What is protected: a row, a person with all of their rows, or all of the data. The last two need --ledger.",
 )
+@click.option(
+    "--person",
+    metavar="NAME",
+    help="With --unit person: the column that says which rows are of the same person. Others are then refused.",
+)
+@click.option(
+    "--with",
+    "others",
+    metavar="FILE",
+    multiple=True,
+    help="With --person: another table of the same people, for the same limit; read like FILE. Can be repeated.",
+)
 @click.option("--note", default="", metavar="TEXT", help="The reason, for the history.")
 def grant(
     as_json: bool,
@@ -72,6 +84,8 @@ def grant(
     delta: float,
     relation: str | None,
     unit: str,
+    person: str | None,
+    others: tuple[str, ...],
     note: str,
     ledger: str | None,
     **options: Any,
@@ -83,7 +97,9 @@ def grant(
     """
     sf.budget.check_delta(delta, allow_zero=True)
     data = _data(**options)
-    terms: dict[str, Any] = {"relation": relation, "note": note, "unit": unit}
+    if others:
+        data = [data, *(_data(**{**options, "data": one}) for one in others)]
+    terms: dict[str, Any] = {"relation": relation, "note": note, "unit": unit, "person": person}
     with sf.Ledger.grant(data, epsilon=epsilon, delta=delta, path=ledger, **terms) as granted:
         _show(granted, as_json)
         echo(f"The ledger is {granted.path}", err=True)
