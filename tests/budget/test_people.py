@@ -163,6 +163,12 @@ def test_the_commands_protect_people(sfumato: Any) -> None:
     grant = ["budget", "grant", "visits.csv", "--epsilon", "3", "--unit", "person"]
     assert "needs a file of its own" in sfumato(*grant).err
     assert sfumato(*grant, "--ledger", "people.ledger", "--json").json["unit"] == "person"
+    for shown in (("show", "visits.csv"), ("history", "visits.csv")):
+        assert "to add or remove one person" in sfumato("budget", *shown, "--ledger", "people.ledger").out
+    assert (
+        "made     add or remove one person"
+        in sfumato("budget", "history", "visits.csv", "--ledger", "people.ledger").out
+    )
     asked = [
         "query",
         "visits.csv",

@@ -46,6 +46,7 @@ from sfumato.budget.noise import Source
 from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.validate import whole
 from sfumato.engines.tuples import Tuples
+from sfumato.engines.tuples import group as group_rows
 from sfumato.errors import OptionError
 
 __all__ = [
@@ -140,10 +141,10 @@ def draw_groups(people: Ints, groups: Ints, most: int, rows: int, source: Source
     >>> len(set(wards[kept[people[kept] == 7]])), kept[-2:].tolist()
     (1, [4, 5])
     """
-    pairs, pair = np.unique(np.stack([people, groups]), axis=1, return_inverse=True)
-    pair = pair.reshape(-1)
-    drawn = np.zeros(pairs.shape[1], dtype=np.bool_)
-    drawn[draw_rows(pairs[0], most, source)] = True
+    sizes = [int(people.max(initial=0)) + 2, int(groups.max(initial=0)) + 1]
+    first, pair = group_rows(np.column_stack([people + 1, groups]), sizes)
+    drawn = np.zeros(len(first), dtype=np.bool_)
+    drawn[draw_rows(people[first], most, source)] = True
     places = np.flatnonzero(drawn[pair])
     owner = np.where(people[places] < 0, NOBODY, pair[places])
     return places[draw_rows(owner, rows, source)]
@@ -357,7 +358,7 @@ class MaxGroupsPerPerson(DeclaredBound):
         """Return the bound in words."""
         return (
             f"groups that count per {person}: at most {self.groups_per_person:,}, with at most "
-            f"{self.rows_per_group:,} rows in each, drawn at random in secret; {_ALONE}"
+            f"{self.rows_per_group:,} row{'s' * (self.rows_per_group > 1)} in each, drawn at random in secret; {_ALONE}"
         )
 
 
