@@ -211,7 +211,7 @@ class FindRowsPerPerson(Mechanism):
     >>> visits = np.repeat(np.arange(100_000), 4)  # everybody has four
     >>> search = FindRowsPerPerson(epsilon=0.1)
     >>> search.answer(visits, Source(insecure_seed=1)), search.beyond
-    (5, 115)
+    (5, 147)
     >>> print(search.event)
     a choice by the exponential mechanism of epsilon 0.1 per person
     """
@@ -220,7 +220,7 @@ class FindRowsPerPerson(Mechanism):
     """The possible answers."""
 
     epsilon: float
-    confidence: float = 0.95
+    confidence: float = 0.99
     relation: Relation = Relation.ADD_REMOVE
 
     def __post_init__(self) -> None:

@@ -268,7 +268,11 @@ class Plan:
             return self
         if rows not in FindRowsPerPerson.CANDIDATES:
             raise OptionError(f"a bound on the rows of a person that was bought cannot be {rows!r}")
-        return replace(self, epsilon=self.epsilon - _FOR_ROWS * self.epsilon, bound=MaxRowsPerPerson(rows))
+        paid = _FOR_ROWS * self.epsilon
+        rest = self.epsilon - paid
+        while paid + rest > self.epsilon:  # rounding must not increase epsilon
+            rest = math.nextafter(rest, 0)
+        return replace(self, epsilon=rest, bound=MaxRowsPerPerson(rows))
 
     @property
     def _for_answers(self) -> float:
