@@ -271,36 +271,38 @@ def test_whoever_is_alone_in_groups_is_found_no_more_often_than_delta(
         assert threshold == bound.rows + 1 or threshold <= bound.rows or found(threshold - 1) > delta
 
 
+@pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 @pytest.mark.parametrize("bound", [MaxRowsPerPerson(3), MaxGroupsPerPerson(2, 2)])
 def test_which_groups_are_found_is_private_for_a_person_by_exact_probabilities(
-    bound: DeclaredBound, epsilon: float
+    bound: DeclaredBound, epsilon: float, relation: Relation
 ) -> None:
-    """All tables of others with three groups of a few sizes, and all ways in which a person may be in them."""
+    """All tables of others with three groups of a few sizes, and all ways in which a person may be in them.
+
+    Under replace-one, another person may be in them instead.
+    """
     delta = 0.05
-    selection = SelectCategories(epsilon=epsilon, delta=delta, bound=bound)
+    selection = SelectCategories(epsilon=epsilon, delta=delta, bound=bound, relation=relation)
     scale, threshold = selection.noise.scale, selection.threshold
-    reach = {count: at_least(scale, threshold, count) for count in range(threshold + 2 * bound.rows + 1)}
+    reach = np.array([at_least(scale, threshold, count) for count in range(threshold + 2 * bound.rows + 1)])
     reach[0] = 0.0  # a group that does not occur is not found
-    sizes = (0, 1, threshold - 1, threshold + bound.rows)
-    mine = {
-        tuple(place)
-        for spread in spreads(bound, merged=False)
-        if len([one for one in spread if one]) <= 3
-        for place in itertools.permutations((*[one for one in spread if one], 0, 0, 0)[:3])
-    }
+    mine = sorted(
+        {
+            place
+            for spread in spreads(bound, merged=False)
+            if len([one for one in spread if one]) <= 3
+            for place in itertools.permutations((*[one for one in spread if one], 0, 0, 0)[:3])
+        }
+    )
+    assert mine[0] == (0, 0, 0)
+    chosen = np.array(list(itertools.product([False, True], repeat=3)))
     worst = 0.0
-    for others in itertools.combinations_with_replacement(sizes, 3):
-        for more in mine:
-            probability: list[list[float]] = [[], []]
-            for chosen in itertools.product([False, True], repeat=3):
-                for side, counts in enumerate((others, [a + b for a, b in zip(others, more, strict=True)])):
-                    each = (
-                        reach[count] if is_in else 1 - reach[count] for count, is_in in zip(counts, chosen, strict=True)
-                    )
-                    probability[side].append(math.prod(each))
-            for one, other in (probability, probability[::-1]):
-                worst = max(worst, sum(max(0.0, p - math.exp(epsilon) * q) for p, q in zip(one, other, strict=True)))
+    for others in itertools.combinations_with_replacement((0, 1, threshold - 1, threshold + bound.rows), 3):
+        found = reach[np.array(others) + np.array(mine)]  # of each way, the chance of every group
+        each = np.where(chosen[None], found[:, None], 1 - found[:, None]).prod(axis=2)
+        for neighbour in each if relation is Relation.REPLACE_ONE else each[:1]:
+            for one, other in ((each, neighbour), (neighbour, each)):
+                worst = max(worst, float(np.maximum(0, one - math.exp(epsilon) * other).sum(axis=1).max()))
     assert worst <= delta
     assert worst > delta / 20  # and not far below
 
