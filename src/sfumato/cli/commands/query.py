@@ -129,7 +129,7 @@ def query(
     sfumato query patients.csv "count where age >= 40 and zip in ('13053', '14850')" --epsilon 0.5
     sfumato query patients.csv "mean of age" --bounds age=0,120 --epsilon 0.5 --dry-run
     sfumato query patients.csv "count by sex" --domain sex=f,m --epsilon 0.5 -o answer
-    sfumato query visits.csv "count by ward" --domain ward=A,B --epsilon 0.5 --person patient_id --rows-per-person 3
+    sfumato query visits.csv "count" --epsilon 0.5 --person patient_id --rows-per-person 3
     """
     from sfumato.budget.query.plan import check_terms
     from sfumato.cli.tables import read_declared, warn_if_people_repeat
