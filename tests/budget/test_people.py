@@ -158,16 +158,12 @@ def test_what_is_not_bounded_is_refused(ledger: sf.Ledger) -> None:
         sf.query(VISITS, "count", epsilon=1, ledger=ledger, **ASKED)
     with pytest.raises(sf.errors.OptionError, match="rows_per_person needs a person column"):
         sf.query(VISITS, "count", epsilon=1, rows_per_person=2, ledger=ledger)
-    with pytest.raises(sf.errors.OptionError, match="the rows of a person"):
+    with pytest.raises(sf.errors.OptionError, match="rows_per_person must be a whole number of at least 1, got 0"):
         sf.query(VISITS, "count", epsilon=1, rows_per_person=0, ledger=ledger, **ASKED)
     with pytest.raises(sf.errors.OptionError, match="cannot be a part of the question"):
         sf.query(VISITS, "count by patient_id", epsilon=1, rows_per_person=1, ledger=ledger, **ASKED)
     with pytest.raises(sf.errors.ColumnError, match="there is no column 'patient'"):
         sf.query(VISITS, "count", epsilon=1, person="patient", rows_per_person=1, ledger=ledger)
-    with pytest.raises(sf.errors.OptionError, match="groups are not discovered for people"):
-        sf.query(
-            VISITS, "count by sex", epsilon=1, delta=1e-6, discover=True, rows_per_person=1, ledger=ledger, **ASKED
-        )
 
 
 def test_the_commands_protect_people(sfumato: Any) -> None:
@@ -175,6 +171,12 @@ def test_the_commands_protect_people(sfumato: Any) -> None:
     grant = ["budget", "grant", "visits.csv", "--epsilon", "3", "--unit", "person"]
     assert "needs a file of its own" in sfumato(*grant).err
     assert sfumato(*grant, "--ledger", "people.ledger", "--json").json["unit"] == "person"
+    for shown in (("show", "visits.csv"), ("history", "visits.csv")):
+        assert "to add or remove one person" in sfumato("budget", *shown, "--ledger", "people.ledger").out
+    assert (
+        "made     add or remove one person"
+        in sfumato("budget", "history", "visits.csv", "--ledger", "people.ledger").out
+    )
     asked = [
         "query",
         "visits.csv",

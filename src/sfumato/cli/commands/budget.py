@@ -124,7 +124,7 @@ def history(as_json: bool, ledger: str | None, **options: Any) -> None:
             print_json({**opened.to_dict(), "history": opened.history()})
             return
         for entry in opened.history():
-            echo(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry)}")
+            echo(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry, opened.unit)}")
         _summary(opened.to_dict())
 
 
@@ -189,7 +189,7 @@ def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.4g}"
 
 
-def _line(entry: dict[str, Any]) -> str:
+def _line(entry: dict[str, Any], unit: str) -> str:
     note = f" ({entry['note']})" if entry.get("note") else ""
     if entry["kind"] == "grant":
         return f"granted  epsilon {entry['epsilon']:g}, delta {entry['delta']:g}{note}"
@@ -199,4 +199,4 @@ def _line(entry: dict[str, Any]) -> str:
         return f"reserved {entry['what']}, until {entry['expires'][:19].replace('T', ' ')}{note}"
     if entry["kind"] == "release":
         return f"released reservation {entry['reservation']}"
-    return f"made     {sf.budget.Relation(entry['relation']).of_one(entry.get('unit', 'row'))}"
+    return f"made     {sf.budget.Relation(entry['relation']).of_one(unit)}"
