@@ -52,12 +52,14 @@ Ints = NDArray[np.int64]
 
 FURTHER = "further rows"
 """The name of the noisy sum over pairs of rows."""
-_PART = 0.35  # of the budget
+_PART = 0.25  # of the budget
 _POOL = 50_000  # drawn first rows, from which all that is free follows
 _ENOUGH = 1000  # of them that belong to people with several rows
 _FEWEST, _USUAL, _MOST = 4, 8, 32  # groups of a column
 _CLEAR = 3.0  # the mean count of a cell of a table, in deviations of its noise
 _LEVELS = 4  # of stability
+_SEEN = 2.0  # deviations by which changes must stand out
+_LEAST = 0.02  # of what is usual, in any table
 _DONORS = 20_000
 _TRIES = 50  # to meet the constraints
 
@@ -67,8 +69,8 @@ def further_shares(others: Mapping[str, Share]) -> dict[str, Share]:
 
     Examples
     --------
-    >>> further_shares({"cells": Share(1, 0.65)})["further rows"].worth
-    0.35
+    >>> further_shares({"cells": Share(1, 0.75)})["further rows"].worth
+    0.25
     """
     worth = math.fsum(one.worth for one in others.values())
     return {FURTHER: OfOneRow(1, worth * _PART / (1 - _PART))}
@@ -257,7 +259,7 @@ def learn_further(
     same, moves = [], []
     for cell, group, share, one in zip(cells, groups, shares, raw, strict=True):
         alone = np.bincount(group, weights=cell.widths) == 1
-        kept, joint = _denoised(one, pairs, share, alone)
+        kept, joint = _denoised(one, deviation, pairs, share, alone)
         same.append(kept)
         moves.append(joint)
 
@@ -312,27 +314,52 @@ def _transitions(how: Recoding, one: NDArray[np.integer], other: NDArray[np.inte
     return counts.reshape(how.size, how.size + 1).astype(np.float64)
 
 
-def _denoised(noisy: Floats, pairs: float, shares: Floats, alone: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _denoised(
+    noisy: Floats, deviation: float, pairs: float, shares: Floats, alone: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
     """Return the share of same values within each group, and the table (group, group) with these margins.
 
-    Which groups have a single code is public: their values cannot differ.
+    A column that changes less often than the noise would show never changes, and the reverse. Which groups have a
+    single code is public: their values cannot differ.
 
     Examples
     --------
-    >>> kept, table = _denoised(np.array([[0.0, 10, 40], [10, 0, 40]]), 100, np.array([0.5, 0.5]), np.ones(2, bool))
+    >>> counts = np.array([[0.0, 10, 40], [10, 0, 40]])
+    >>> kept, table = _denoised(counts, 0.0, 100, np.array([0.5, 0.5]), np.array([True, True]))
     >>> kept.tolist(), table.round(3).tolist()
     ([1.0, 1.0], [[0.4, 0.1], [0.1, 0.4]])
     """
-    unchanged = float(np.clip(noisy[:, -1].sum(), 0.0, pairs))
-    same = onto_simplex(noisy[:, -1], unchanged)
-    moved = (noisy[:, :-1] + noisy[:, :-1].T) / 2
+    unchanged, seen = float(noisy[:, -1].sum()), _SEEN * deviation * math.sqrt(len(noisy))
+    unchanged = 0.0 if unchanged < seen else pairs if unchanged > pairs - seen else unchanged
+    same = _shrunk(noisy[:, -1], shares, unchanged, deviation)
     possible = ~np.diag(alone)
-    changed = np.zeros(moved.shape)
-    if possible.any():
-        changed[possible] = onto_simplex(moved[possible], pairs - unchanged)
+    changed = np.zeros(possible.shape)
+    if possible.any():  # a number and its transpose have the same mean
+        both = (noisy[:, :-1] + noisy[:, :-1].T) / 2
+        chance = np.outer(shares, shares)[possible]
+        changed[possible] = _shrunk(both[possible], chance, pairs - unchanged, deviation / math.sqrt(2))
     inside = same + changed.diagonal()
     kept: Floats = np.where(inside > 0, same / np.maximum(inside, 1e-300), 1.0)
     return kept, fit_to_margins((np.diag(same) + changed) / pairs, shares, shares)
+
+
+def _shrunk(noisy: Floats, shares: Floats, total: float, deviation: float) -> Floats:
+    """Return counts with a total, the nearer to these shares the less noisy ones differ from them than noise would.
+
+    Nothing that may occur is without a chance: margins could not be met otherwise. (James and Stein 1961)
+
+    Examples
+    --------
+    >>> _shrunk(np.array([30.0, 70.0]), np.array([0.5, 0.5]), 100.0, 0.0).round(1).tolist()
+    [30.4, 69.6]
+    >>> _shrunk(np.array([30.0, 70.0]), np.array([0.5, 0.5]), 100.0, 30.0).round(1).tolist()
+    [50.0, 50.0]
+    """
+    usual = total * shares / max(float(shares.sum()), 1e-12)
+    apart = float(np.square(noisy - usual).sum())
+    trust = max(0.0, 1 - noisy.size * deviation**2 / max(apart, 1e-9))
+    nearer = onto_simplex(usual + trust * (noisy - usual), total) if total > 0 else usual
+    return (1 - _LEAST) * nearer + _LEAST * usual
 
 
 def _of_groups(groups: Ints, owned: NDArray[np.integer], values: Ints, rng: np.random.Generator) -> Ints:

@@ -60,6 +60,8 @@ def check_people(schema: Schema, rows_per_person: Any, people: Any) -> None:
         )
     whole("the rows of a person", rows_per_person, most=_MOST_ROWS)
     if people is not None:
+        if ROWS in schema.names:
+            raise OptionError(f"a column is named '{ROWS}', as the number of rows of a person is", hint="rename it")
         whole("the number of people", people, most=_MOST_PEOPLE)
         if rows_per_person == 1:
             raise OptionError(
