@@ -155,8 +155,8 @@ def synthesize(
         refuse_names(given, kept)
     usual = datasets.TARGETS.get(str(table)) if is_public else None
     wanted = target if target is not None else given.schema.target or usual
-    for what, name in (("target", wanted), ("weights", weights)):
-        if owner is not None and name == owner:
+    for what, column in (("target", wanted), ("weights", weights)):
+        if owner is not None and column == owner:
             raise OptionError(f"column '{owner}' cannot be both the person and the {what}")
     buys = not declared_only
     plain = Table.of(given, identifiers=given.schema.identifiers)  # the person is left out like others
