@@ -251,6 +251,23 @@ def test_loaded_people_are_drawn_again(tmp_path: Path) -> None:
     assert "add or remove one person" in page
 
 
+def test_an_evaluation_compares_the_rows_of_people() -> None:
+    one = pl.DataFrame({"who": [1, 1, 2, 2, 3, 4], "sex": ["f", "f", "m", "m", "f", "m"], "age": [1, 5, 1, 5, 1, 5]})
+    other = pl.DataFrame({"who": [1, 1, 2, 2, 3, 3], "sex": ["f", "m", "m", "m", "f", "f"], "age": [1, 1, 5, 5, 1, 5]})
+    original = sf.Table.of(one, person="who")
+    found = sf.evaluate(original, other, models=(), attacks=()).people
+    assert found is not None
+    assert found.counts == 0.5
+    assert found.same == {"sex": (1.0, 2 / 3), "age": (0.0, 2 / 3)}
+    assert 2 / 3 <= found.pairs["age"] <= 1
+    again = sf.evaluate(original, one, models=(), attacks=())
+    assert again.people is not None
+    assert again.people.counts == 0
+    assert again.to_dict()["people"]["same"] == {"sex": [1.0, 1.0], "age": [0.0, 0.0]}
+    assert sf.evaluate(original, one.drop("who"), models=(), attacks=()).people is None
+    assert "people" not in sf.evaluate(one, one, models=(), attacks=()).to_dict()
+
+
 # --- verify ---------------------------------------------------------------------------------------
 
 

@@ -472,7 +472,7 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
     if _stays(original):
         return {}, None
-    if original.rows > _COMPARED:
+    if release.people is None and original.rows > _COMPARED:
         original = original.sample(_COMPARED, release.table.schema.names)
     try:
         found = sf.evaluate(original, release.table, models=(), attacks=(), queries=200)
@@ -481,8 +481,10 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
         return {}, None
     distances = found.distances
     means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
-    left_out = [name for name in found.left_out if name in release.table.schema.names]
-    return {**means, "columns": distances.by_column, "left_out": left_out}, found
+    own = release.table.schema
+    left_out = [name for name in found.left_out if name in own.names and name != own.person]
+    people = {} if found.people is None else {"people": found.people.to_dict()}
+    return {**means, "columns": distances.by_column, "left_out": left_out, **people}, found
 
 
 def _stays(table: sf.Table) -> bool:

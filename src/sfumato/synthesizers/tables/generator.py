@@ -201,17 +201,18 @@ class Generator(Artifact, Discreet):
         total, hidden = max(self.model.total or 0.0, 1.0), self.hidden
         if self.model.total is None or hidden <= _FREQUENT * total:
             return ""
-        lost = f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and"
+        what = "rows" if self.further is None else "people"
+        lost = f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} {what}, and"
         if total < _COUNTED * hidden:
             enough = self.epsilon * hidden / (_FREQUENT * 1000)
             return (
-                f"{lost} how many rows the table has: with {self.columns} columns, a table of 1,000 rows needs about "
-                f"epsilon {enough:.2g} to show values of a tenth of them"
+                f"{lost} how many {what} the table has: with {self.columns} columns, a table of 1,000 {what} needs "
+                f"about epsilon {enough:.2g} to show values of a tenth of them"
             )
         enough = self.epsilon * hidden / (_FREQUENT * total)
         return (
             f"{lost} the table has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show "
-            "those of a tenth of the rows"
+            f"those of a tenth of the {what}"
         )
 
     @property
