@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,7 @@ from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.synthesizers.state import State, Stored, split
 from sfumato.synthesizers.tables.base import Axis, Model, Recoding
 from sfumato.synthesizers.tables.columns.cells import Cells, read_cells, read_groups
-from sfumato.synthesizers.tables.columns.constraints import Constraints, draw_rows
 from sfumato.synthesizers.tables.columns.description import OfOneRow
-from sfumato.synthesizers.tables.columns.domain import Domain
 from sfumato.synthesizers.tables.methods.marginals import (
     coarse_groups,
     draw_evenly,
@@ -45,13 +43,14 @@ from sfumato.synthesizers.tables.methods.marginals import (
     onto_simplex,
 )
 
-__all__ = ["FURTHER", "FurtherRows", "draw_people", "further_shares", "learn_further"]
+__all__ = ["FURTHER", "FurtherRows", "further_shares", "learn_further", "rows_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FURTHER = "further rows"
 """The name of the noisy sum over pairs of rows."""
+_NAME = "further_"  # before the names of what is stored
 _PART = 0.25  # of the budget
 _POOL = 50_000  # drawn first rows, from which all that is free follows
 _ENOUGH = 1000  # of them that belong to people with several rows
@@ -60,8 +59,6 @@ _CLEAR = 3.0  # the mean count of a cell of a table, in deviations of its noise
 _LEVELS = 4  # of stability
 _SEEN = 2.0  # deviations by which changes must stand out
 _LEAST = 0.02  # of what is usual, in any table
-_DONORS = 20_000
-_TRIES = 50  # to meet the constraints
 
 
 def further_shares(others: Mapping[str, Share]) -> dict[str, Share]:
@@ -94,8 +91,6 @@ class FurtherRows(Discreet):
     edges: list[tuple[int, int]]
     same: list[Floats]
     tables: list[Floats]
-
-    arrays: ClassVar[tuple[str, ...]] = ("starts", "groups", "edges", "same", "tables")
 
     @cached_property
     def recodings(self) -> list[Recoding]:
@@ -134,12 +129,17 @@ class FurtherRows(Discreet):
             "same": np.concatenate(self.same),
             "tables": np.concatenate([one.ravel() for one in self.tables]),
         }
-        return State({"cells": [one.size for one in self.cells]}, arrays)
+        sizes = [one.size for one in self.cells]
+        return State({f"{_NAME}cells": sizes}, {_NAME + name: one for name, one in arrays.items()})
 
     @classmethod
     def from_state(cls, axes: Sequence[Axis], state: State) -> Self:
-        """Return the further rows of a stranger's state, every number of which is checked."""
-        stored = Stored(state)
+        """Return the further rows of a stranger's state, which has other parts too; every number is checked."""
+        settings, arrays = (
+            {name.removeprefix(_NAME): one for name, one in part.items() if name.startswith(_NAME)}
+            for part in (state.settings, state.arrays)
+        )
+        stored = Stored(State(settings, arrays))
         cells = read_cells(axes, stored)
         groups = read_groups(stored, "groups", cells)
         sizes = [int(one.max()) + 1 for one in groups]
@@ -376,50 +376,3 @@ def _of_groups(groups: Ints, owned: NDArray[np.integer], values: Ints, rng: np.r
     at = starts[groups] + (rng.random(len(groups)) * sizes[groups]).astype(np.int64)
     found: Ints = np.where(sizes[groups] > 0, values[order][np.minimum(at, len(values) - 1)], -1)
     return found
-
-
-def draw_people(
-    model: Model,
-    further: FurtherRows,
-    domain: Domain,
-    people: int,
-    rng: np.random.Generator,
-    constraints: Constraints | None = None,
-) -> tuple[Ints, list[Ints]]:
-    """Return the person of each row, from 1 on, and the codes of new rows; those of a person follow each other.
-
-    Rows that do not meet the constraints are drawn again; a further row that never does is like the first one.
-
-    Parameters
-    ----------
-    model : Model
-    further : FurtherRows
-    domain : Domain
-        The columns; the last one that is learned is the number of rows of a person.
-    people : int
-    rng : numpy Generator
-    constraints : Constraints, optional
-    """
-    rules = constraints or Constraints()
-    *first, rows = draw_rows(model, domain, people, rng, constraints=rules)
-    most = domain.codings[-1].axis.size - 1
-    owner = np.repeat(np.arange(people), rows_of(rows, most) - 1)
-    *donors, _ = model.sample(_DONORS, rng)
-    before = [one[owner] for one in first]
-    found = further.draw(before, donors, rng)
-    if rules.conditions or rules.orders:
-        counts = rows[owner]
-        for _ in range(_TRIES):
-            again = np.flatnonzero(~rules.met(domain, domain.complete([*found, counts])))
-            if not len(again):
-                break
-            for codes, more in zip(found, further.draw([one[again] for one in before], donors, rng), strict=True):
-                codes[again] = more
-        wrong = ~rules.met(domain, domain.complete([*found, counts]))
-        found = [np.where(wrong, one, codes) for one, codes in zip(before, found, strict=True)]
-    person = np.concatenate([np.arange(people), owner])
-    order = np.argsort(person, kind="stable")
-    every = [
-        np.concatenate([one, codes])[order] for one, codes in zip([*first, rows], [*found, rows[owner]], strict=True)
-    ]
-    return person[order] + 1, every

@@ -42,12 +42,12 @@ from sfumato.synthesizers.tables.base import Model, Synthesizer
 from sfumato.synthesizers.tables.columns.constraints import Constraints, draw_rows
 from sfumato.synthesizers.tables.columns.description import Described
 from sfumato.synthesizers.tables.columns.domain import Domain
-from sfumato.synthesizers.tables.further_rows import FurtherRows, draw_people
+from sfumato.synthesizers.tables.further_rows import FurtherRows
 from sfumato.synthesizers.tables.methods.catalogue import method_of
-from sfumato.synthesizers.tables.people import ROWS, check_people, rows_of_a_person
+from sfumato.synthesizers.tables.people import OF_PEOPLE, ROWS, draw_people, frame_of_people, read_people
 from sfumato.synthesizers.tables.plan import TablePlan, plan_of
 
-__all__ = ["MOST_ROWS", "Generator", "drawn_schema", "frame_of_people", "like"]
+__all__ = ["MOST_ROWS", "Generator", "drawn_schema", "like"]
 
 MOST_ROWS = 10**9
 """The most rows that are drawn at once."""
@@ -61,8 +61,6 @@ _KEYS = {
     "format", "method", "parameters", "domain", "bought", "scans", "escaped", "epsilon", "delta", "noise", "private",
     "plan", "settings", "sfumato",
 }  # fmt: skip
-_OF_PEOPLE = ("rows_per_person", "people")  # if people are protected
-_FURTHER = "further_"  # before the names of the arrays of further rows
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -339,11 +337,7 @@ class Generator(Artifact, Discreet):
     def stored_form(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the plain values and the arrays that `write_into` stores."""
         state = self.model.to_state()
-        settings, arrays = dict(state.settings), dict(state.arrays)
-        if self.further is not None:
-            more = self.further.to_state()
-            settings |= {_FURTHER + name: one for name, one in more.settings.items()}
-            arrays |= {_FURTHER + name: one for name, one in more.arrays.items()}
+        more = State({}, {}) if self.further is None else self.further.to_state()
         plain = {
             "format": _FORMAT,
             "method": self.method.name,
@@ -352,10 +346,10 @@ class Generator(Artifact, Discreet):
             "bought": {name: list(what) for name, what in self.plan.bought.items()},
             "escaped": self.escaped,
             "plan": self.plan.to_dict(),
-            "settings": settings,
+            "settings": {**state.settings, **more.settings},
             "sfumato": sfumato.__version__,
         }
-        return plain, {name: np.ascontiguousarray(one) for name, one in arrays.items()}
+        return plain, {name: np.ascontiguousarray(one) for name, one in {**state.arrays, **more.arrays}.items()}
 
     def write_into(
         self,
@@ -380,12 +374,12 @@ class Generator(Artifact, Discreet):
         """Read the generator of a release, ready to draw from."""
         if not is_regular_file(folder / certificate.data):
             raise FileError(f"'{certificate.data}' is missing, or not a regular file")
-        plain = read_facts(folder / FACTS, _KEYS, format=_FORMAT, optional=_OF_PEOPLE)
+        plain = read_facts(folder / FACTS, _KEYS, format=_FORMAT, optional=OF_PEOPLE)
         arrays = read_arrays(folder / ARRAYS)
         try:
             domain, escaped = _domain(plain["domain"]), _truth(plain["escaped"])
             method = method_of(plain["method"], plain["parameters"])
-            rows_per_person, people = _people(plain, certificate.schema, domain)
+            rows_per_person, people = read_people(plain, certificate.schema, domain)
             state = State(plain["settings"], arrays)
             return cls(
                 table=_stored_rows(
@@ -402,7 +396,7 @@ class Generator(Artifact, Discreet):
                 scans=_truth(plain["scans"]),
                 escaped=escaped,
                 rows_per_person=rows_per_person,
-                further=FurtherRows.from_state(domain.axes[:-1], _further(state)) if people else None,
+                further=FurtherRows.from_state(domain.axes[:-1], state) if people else None,
                 options={"seed": certificate.parameters.get("seed")},
             )
         except (SfumatoError, *DAMAGED) as error:
@@ -440,11 +434,6 @@ def drawn_schema(declared: Schema, domain: Domain, *, people: bool = False) -> S
     return Schema([*person, *(known[name] for name in domain.names if name in known)])
 
 
-def frame_of_people(person: Any, codes: Any, domain: Domain, name: str) -> pl.DataFrame:
-    """Return the rows of people as a frame: their numbers, and their columns."""
-    return domain.decode(codes).drop(ROWS).insert_column(0, pl.Series(name, person, dtype=pl.Int64))
-
-
 def _stored_rows(path: Path, schema: Schema, *, escaped: bool) -> Table:
     """Return the drawn rows of a folder; texts that were escaped for spreadsheets are as they were drawn."""
     table = Table(read(path).source, schema)
@@ -463,29 +452,6 @@ def _domain(plain: Mapping[str, Any]) -> Domain:
     if label is not None and (type(label) is not int or not 0 <= label < count or domain.axes[label].ordered):
         raise InputError("the target of the generator must be one of its columns of categories")
     return domain
-
-
-def _people(plain: Mapping[str, Any], schema: Schema, domain: Domain) -> tuple[int | None, bool]:
-    """Return the most rows of a person if people are protected, and whether people are drawn."""
-    if (schema.person is None) != (plain.keys().isdisjoint(_OF_PEOPLE)):
-        raise InputError("a generator that protects people, and no other, has a person column and a bound on its rows")
-    if schema.person is None:
-        return None, False
-    rows_per_person, people = plain.get("rows_per_person"), _truth(plain.get("people"))
-    check_people(schema, rows_per_person, 1 if people else None)
-    most: int = rows_per_person  # type: ignore[assignment]
-    if people and (domain.codings[-1] != rows_of_a_person(most).coding() or domain.label == len(domain.codings) - 1):
-        raise InputError("a generator of people must have the number of their rows as its last column")
-    return most, people
-
-
-def _further(state: State) -> State:
-    """Return the part of a state that is about further rows."""
-    settings, arrays = (
-        {name.removeprefix(_FURTHER): one for name, one in part.items() if name.startswith(_FURTHER)}
-        for part in (state.settings, state.arrays)
-    )
-    return State(settings, arrays)
 
 
 def _plan(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.ledger.ledger import Ledger
@@ -23,19 +22,23 @@ from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
 from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
-from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Model, Synthesizer
+from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.columns.conditions import given_condition
 from sfumato.synthesizers.tables.columns.constraints import Constraint, Constraints, draw_rows
 from sfumato.synthesizers.tables.columns.description import Described, Description
-from sfumato.synthesizers.tables.columns.domain import Domain
 from sfumato.synthesizers.tables.columns.naming import refuse_names
 from sfumato.synthesizers.tables.engine_records import describe_elsewhere
 from sfumato.synthesizers.tables.file_records import describe_file
-from sfumato.synthesizers.tables.further_rows import FurtherRows, draw_people, learn_further
-from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, frame_of_people, like
+from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
 from sfumato.synthesizers.tables.methods.catalogue import method_of
-from sfumato.synthesizers.tables.people import ROWS, Drawn, People, check_people, rows_of_a_person
+from sfumato.synthesizers.tables.people import (
+    People,
+    check_people,
+    draw_people,
+    frame_of_people,
+    learn_people,
+    rows_of_a_person,
+)
 from sfumato.synthesizers.tables.plan import plan_of
 
 __all__ = ["run_recipe", "synthesize"]
@@ -225,7 +228,7 @@ def synthesize(
             codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
             frame = domain.decode(codes)
         else:
-            model, further = _learn_people(chosen, domain, learned, visits, sums, learning)
+            model, further = learn_people(chosen, domain, learned, visits, sums, learning)
             drawn = draw_people(model, further, domain, people or 1, drawing, rules)
             frame = frame_of_people(*drawn, domain, owner or "")
     except SfumatoError as error:
@@ -300,24 +303,6 @@ def _owners(every: Description, person: str) -> People:
             hint="fetch the table, or make the person column an identifier, to protect rows",
         )
     return People.of(every.values(person))
-
-
-def _learn_people(
-    method: Synthesizer,
-    domain: Domain,
-    learned: Description,
-    visits: Drawn,
-    sums: NoisySums,
-    rng: np.random.Generator,
-) -> tuple[Model, FurtherRows]:
-    """Learn first rows together with the number of rows of their people, and further rows."""
-    first, second = learned.only(visits.first), learned.only(visits.second)
-    counts = pl.Series(ROWS, visits.counts)
-    records = domain.encode_each(lambda name: counts if name == ROWS else first.values(name))
-    model = method.learn(records, sums, rng)
-    before = [codes[visits.paired] for codes in records.codes[:-1]]
-    after = [one.encode_compactly(second.values(one.name)) for one in domain.codings[:-1]]
-    return model, learn_further(model, domain.axes, before, after, sums, rng)
 
 
 def _table(given: Any, schema: Any, is_public: bool, person: str | None) -> Table:
