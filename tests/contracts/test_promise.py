@@ -490,3 +490,67 @@ def test_what_counts_as_noisy_is(tmp_path: Path) -> None:
         assert told["scores"] == "noisy"
         assert told["events"]
     assert all((weights[0][key] != weights[1][key]).any() for key in weights[0])
+
+
+# --- synthetic tables of people ---
+
+VISITS = sf.Schema([*SCHEMA.columns, sf.Column(name="patient", role="person")])
+MORE_PEOPLE: dict[str, list[tuple[int, Record]]] = {
+    "a person with one row": [(3, PERSON)],
+    "a person with many rows": [(at, {**PERSON, "age": 18 + at}) for at in range(0, 90, 9)],
+    "odd values": [(at, MORE[name][1]) for at, name in enumerate(("odd values", "nothing but gaps", "a rare class"))],
+}
+"""One person more: where their rows are put in, and what they are."""
+
+
+def visits(more: str | None) -> list[Record]:
+    """Return three rows of each of thirty people, and all rows of another one."""
+    found = [{**one, "patient": f"p{at // 3}"} for at, one in enumerate(people())]
+    for at, record in MORE_PEOPLE[more] if more else ():
+        found.insert(at, {**record, "patient": "another"})
+    return found
+
+
+def synthesized(more: str | None, folder: Path, **options: Any) -> dict[str, Any]:
+    columns = (*PERSON, "patient")
+    records = visits(more)
+    folder.mkdir()
+    path = folder / "visits.csv"
+    rows = [",".join(json.dumps(one[name], ensure_ascii=False) for name in columns) for one in records]
+    path.write_text("\n".join([",".join(columns), *rows]) + "\n", encoding="utf-8")
+    ledger = folder / "some.ledger"
+    sf.Ledger.grant(sf.read(path), epsilon=9, delta=DELTA, path=ledger, unit="person").close()
+    release = quietly(
+        sf.synthesize, path, 2, delta=DELTA, schema=VISITS, target="ill", rows_per_person=2, ledger=ledger, **options
+    )
+    sf.save(release, folder / "out")
+    noisy = {
+        "certificate.json": (*CERTIFICATE, "/claims/rows", "/files/*/bytes"),
+        "generator.json": ("/settings/*", "/domain/columns/*/step"),
+    }
+    found = public_files(folder / "out", noisy, pages=False)
+    found["generator.safetensors"] = {
+        name: (kind, len(shape) if isinstance(shape, tuple) else shape)
+        for name, (kind, shape) in found["generator.safetensors"].items()
+    }
+    hidden = ("/rows", "/loss/*", "/note", "/seconds", "/assessment/*", "/made")
+    with sf.Ledger(ledger) as book:
+        spent = [one.to_dict() for one in release.events], book.spent.epsilon, book.unit
+    return {**found, "--json": public_form(release.to_dict(), hidden), "ledger": spent}
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "rows": {"rows": 20},
+    "as many rows": {"method": "independent"},
+    "people": {"people": 15},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_a_synthetic_table_is_the_same_with_one_person_more_but_for_its_noise(
+    way: str, more: str, tmp_path: Path
+) -> None:
+    one, other = (synthesized(which, tmp_path / str(which), **WAYS[way]) for which in (None, more))
+    assert one == other
+    assert one["ledger"][2] == "person"
