@@ -494,34 +494,22 @@ def test_what_counts_as_noisy_is(tmp_path: Path) -> None:
 
 # --- synthetic tables of people ---
 
-VISITS = sf.Schema([*SCHEMA.columns, sf.Column(name="patient", role="person")])
-MORE_PEOPLE: dict[str, list[tuple[int, Record]]] = {
-    "a person with one row": [(3, PERSON)],
-    "a person with many rows": [(at, {**PERSON, "age": 18 + at}) for at in range(0, 90, 9)],
-    "odd values": [(at, MORE[name][1]) for at, name in enumerate(("odd values", "nothing but gaps", "a rare class"))],
-}
-"""One person more: where their rows are put in, and what they are."""
 
-
-def visits(more: str | None) -> list[Record]:
-    """Return three rows of each of thirty people, and all rows of another one."""
-    found = [{**one, "patient": f"p{at // 3}"} for at, one in enumerate(people())]
-    for at, record in MORE_PEOPLE[more] if more else ():
-        found.insert(at, {**record, "patient": "another"})
-    return found
-
-
-def synthesized(more: str | None, folder: Path, **options: Any) -> dict[str, Any]:
-    columns = (*PERSON, "patient")
-    records = visits(more)
-    folder.mkdir()
-    path = folder / "visits.csv"
-    rows = [",".join(json.dumps(one[name], ensure_ascii=False) for name in columns) for one in records]
-    path.write_text("\n".join([",".join(columns), *rows]) + "\n", encoding="utf-8")
+def synthesized(records: list[Record], folder: Path, **options: Any) -> dict[str, Any]:
+    table_of(records, folder, (*PERSON, "patient_id"))
+    path = folder / "people.csv"
     ledger = folder / "some.ledger"
     sf.Ledger.grant(sf.read(path), epsilon=9, delta=DELTA, path=ledger, unit="person").close()
     release = quietly(
-        sf.synthesize, path, 2, delta=DELTA, schema=VISITS, target="ill", rows_per_person=2, ledger=ledger, **options
+        sf.synthesize,
+        path,
+        2,
+        delta=DELTA,
+        schema=SCHEMA,
+        target="ill",
+        rows_per_person=BOUND,
+        ledger=ledger,
+        **options,
     )
     sf.save(release, folder / "out")
     noisy = {
@@ -551,6 +539,7 @@ WAYS: dict[str, dict[str, Any]] = {
 def test_a_synthetic_table_is_the_same_with_one_person_more_but_for_its_noise(
     way: str, more: str, tmp_path: Path
 ) -> None:
-    one, other = (synthesized(which, tmp_path / str(which), **WAYS[way]) for which in (None, more))
+    one = synthesized(visits(), tmp_path / "one", **WAYS[way])
+    other = synthesized(with_a_person_more(more), tmp_path / "other", **WAYS[way])
     assert one == other
     assert one["ledger"][2] == "person"
