@@ -28,11 +28,11 @@ _DIAGNOSES = [f"d{at:02}" for at in range(30)]
 SCHEMA = sf.Schema(
     [
         sf.Column(name="patient_id", role="person"),
-        sf.Column(name="sex", domain=["f", "m"]),
+        sf.Column(name="sex", domain=("f", "m")),
         sf.Column(name="born", bounds=(1920, 2015)),
-        sf.Column(name="region", domain=_REGIONS),
-        sf.Column(name="ward", domain=list("ABCDEF")),
-        sf.Column(name="diagnosis", domain=_DIAGNOSES),
+        sf.Column(name="region", domain=tuple(_REGIONS)),
+        sf.Column(name="ward", domain=tuple("ABCDEF")),
+        sf.Column(name="diagnosis", domain=tuple(_DIAGNOSES)),
         sf.Column(name="paid", bounds=(0, 9999)),
         sf.Column(name="year", bounds=(2015, 2024)),
     ]
