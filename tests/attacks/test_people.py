@@ -257,6 +257,14 @@ def test_a_synthetic_table_is_attacked_by_people() -> None:
     assert {len(one.scores.members) for one in report.results if not one.name.startswith("singling")} == {PEOPLE}
 
 
+def test_an_evaluation_attacks_the_people_of_the_original() -> None:
+    made, ours, test = visits(2).drop("patient"), sf.Table.of(visits(0), person="patient"), visits(1, PEOPLE)
+    found = sf.evaluate(ours, made, test=test, target="ill", attacks=["distance-to-closest-record"]).attacks
+    assert (found.target["unit"], found.target["members"]) == ("person", PEOPLE)
+    with pytest.raises(ColumnError, match="the control has no column 'patient'"):
+        sf.evaluate(ours, made, test=test.drop("patient"), target="ill", attacks=["distance-to-closest-record"])
+
+
 @pytest.mark.parametrize("protect", ["mondrian:k=4", "guided:k=4", "lattice:k=4", "suppress:k=4"])
 def test_a_protection_that_anonymizes_counts_people(protect: str) -> None:
     report = sf.attack(

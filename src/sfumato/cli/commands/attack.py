@@ -207,8 +207,10 @@ def _check(data: str, synthetic: bool, audit: bool, options: dict[str, Any]) -> 
     """Refuse options that do not belong together, and a wrong protection, before a file is read."""
     if audit and not Path(data).is_dir():
         raise OptionError(f"--audit tests the claim of a release, and '{data}' is not its folder")
-    if audit and not options["attacks"] and (options["control"] or options["population"]):
-        raise OptionError("--audit alone takes no --control and no --population", hint="name --attacks as well")
+    if audit and not options["attacks"] and (options["control"] or options["population"] or options["person"]):
+        raise OptionError(
+            "--audit alone takes no --control, no --population and no --person", hint="name --attacks as well"
+        )
     names = ("source", "control", "population", "target", "model", "protect")
     kind = "synthetic" if synthetic else None
     check_options(Path(data).is_dir(), kind=kind, **{name: options[name] for name in names})

@@ -261,10 +261,15 @@ def evaluate(
     report(0.5)
     attacked = None
     if skipped["attacks"] is None:
+        person, source = ours.schema.person, raw
+        if person is not None:
+            source = _sorted("original", ours, [*names, person])
+            others = _sorted("control", Table.of(test if control is None else control), [*names, person])
         attacked = attack(
             _with_roles(made, (theirs.schema, ours.schema), predicted),
-            raw,
+            source,
             control=others,
+            person=person,
             kind=kind,
             attacks=attacks,
             seed=seed,
