@@ -171,6 +171,7 @@ def federate(
         epsilon=epsilon,
         level=level,
         threshold=threshold,
+        secure=secure,
         seed=seed,
         **asked,
     )
@@ -229,6 +230,7 @@ def plan_of(
     epsilon: float | None = None,
     level: str | None = None,
     threshold: int | None = None,
+    secure: str = "masks",
     seed: int = 0,
     **options: Any,
 ) -> FederationPlan:
@@ -252,6 +254,7 @@ def plan_of(
         epsilon=epsilon,
         level="none" if epsilon is None else level or "record",
         threshold=least,
+        honest=1 if secure == "ckks" and level == "client" else None,
         seed=seed,
         scale=coding.scale,
         coding=coding.digest,

@@ -90,7 +90,7 @@ def planned(data: Any, names: Sequence[str], *, secure: str = "masks", **options
     one = holdings_of(data, clients=1, **own)
     holdings = Holdings(one.name, one.coding, {check_name(name): one.pooled for name in names}, None, one.schema)
     settings = defaults_of(one.coding, options.get("model"), options.get("epsilon"))
-    plan = plan_of(holdings, **{"absent": 0.0, **settings, **options})
+    plan = plan_of(holdings, secure=secure, **{"absent": 0.0, **settings, **options})
     check_secure(plan, secure, len(names))
     return {"plan": plan.to_dict(), "coding": one.coding.to_dict(), "secure": secure}
 
