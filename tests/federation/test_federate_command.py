@@ -107,6 +107,9 @@ def test_the_commands_for_real_hosts_name_every_step(folder):
     for step in ("authority", "key --folder south", "agree --plan out.plan.json", "coordinate", "join --name north"):
         assert step in done.stdout
     assert json.loads((folder / "out.plan.json").read_text())["plan"]["threshold"] == 2
+    assert "timeout" not in done.stdout
+    done = run(*NURSERY, "--hosts", "north,south", "--address", "fed.example.org:9092", "-o", "out", "--timeout", "20")
+    assert "--set output=out --set timeout=20\n" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -115,6 +118,8 @@ def test_the_commands_for_real_hosts_name_every_step(folder):
         ([*NURSERY, "--hosts", "north,south"], OptionError, "--address"),
         ([*NURSERY, "--hosts", "north,south", "--address", "nowhere"], OptionError, "HOST:PORT"),
         ([*NURSERY, "--simulate", "--processes"], OptionError, "exclude each other"),
+        ([*NURSERY, "--simulate", "--timeout", "9"], OptionError, "--timeout is for holders that are processes"),
+        ([*NURSERY, "--processes", "--timeout", "0"], OptionError, "--timeout must be"),
         ([*NURSERY, "--numbers", "form"], OptionError, "built in"),
         (["table.csv", "--target", "ill", "--simulate"], SchemaError, "not declared"),
         (["table.csv", *DECLARED, "--simulate", "--model", "cnn"], OptionError, "logistic, mlp"),

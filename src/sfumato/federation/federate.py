@@ -17,6 +17,7 @@ from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
+from sfumato.data.validate import real
 from sfumato.errors import OptionError
 from sfumato.federation.coding import Coding
 from sfumato.federation.holdings import Holdings, holdings_of
@@ -64,6 +65,7 @@ def federate(
     seed: int = 0,
     centralised: bool = True,
     processes: bool = False,
+    timeout: float | None = None,
     folder: str | Path | None = None,
     ledgers: str | Path | None = None,
     progress: Callable[[Round], None] | None = None,
@@ -115,6 +117,9 @@ def federate(
         records with an epsilon.
     processes : bool
         Whether each holder is a real process of this machine, connected over TLS, instead of an object in this process.
+    timeout : float, optional
+        With ``processes``: after so many seconds without an answer of a holder, the round goes on without it. By
+        default five minutes, and ten for its update.
     folder : path, optional
         A working folder: the checkpoint of every round, the model of each round in ``rounds``, and what every holder
         keeps. The same call goes on after a crash. With ``processes`` it must be given.
@@ -145,6 +150,10 @@ def federate(
     asked = {name: value for name, value in options.items() if value is not None}
     if unknown := sorted(asked.keys() - {*_PLAN}):
         raise OptionError(f"federate has no option '{unknown[0]}'", hint=f"options of the plan are {', '.join(_PLAN)}")
+    if timeout is not None:
+        real("the timeout", timeout, above=0)
+        if not processes:
+            raise OptionError("a timeout is for holders that are processes", hint="processes=True, or leave it out")
     work = None if folder is None else Path(folder)
     key = new_key() if work is None or not (work / _KEY).exists() else (work / _KEY).read_bytes()
     holdings = holdings_of(
@@ -180,7 +189,7 @@ def federate(
     if work is not None:
         _keep_key(work, key)
     with ledgers_of(plan, holdings, None if ledgers is None else Path(ledgers), work) as books:
-        found = _train(plan, holdings, secure, work, books, processes, progress, say)
+        found = _train(plan, holdings, secure, work, books, processes, timeout, progress, say)
     central, taken = None, None
     if centralised and (holdings.public or plan.level == "none"):
         say("training the same network on all records together, for comparison")
@@ -349,6 +358,7 @@ def _train(
     work: Path | None,
     books: Mapping[str, Ledger],
     processes: bool,
+    timeout: float | None,
     progress: Callable[[Round], None] | None,
     say: Callable[[str], object],
 ) -> Federated:
@@ -364,7 +374,7 @@ def _train(
         raise OptionError("training with processes needs a working folder", hint="give folder=")
     from sfumato.federation.flower.training import train_with_processes
 
-    return train_with_processes(plan, holdings, work, secure=secure, ledgers=books, say=say, **more)
+    return train_with_processes(plan, holdings, work, secure=secure, ledgers=books, say=say, timeout=timeout, **more)
 
 
 def _central(plan: FederationPlan, holdings: Holdings, rate: float | None) -> tuple[Federated, float]:
