@@ -203,6 +203,12 @@ def test_every_round_leaves_its_model(tmp_path):
     [
         ({"a": rows(40), "b": rows(40).drop("age")}, {}, InputError, "holder 'b'"),
         ({"a": rows(40), "b": rows(0)}, {}, InputError, "holder 'b'"),
+        (
+            {"a": rows(40), "b": rows(40).with_columns(ill=pl.lit("perhaps"))},
+            {},
+            InputError,
+            "holder 'b': no record has one",
+        ),
         ({"../a": rows(40)}, {}, OptionError, "letters, digits"),
         (None, {"schema": sf.Schema([sf.Column(name="ill", domain=("no", "yes"))])}, SchemaError, "'age'"),
         (

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import sfumato as sf
 from sfumato.cli.commands.federate import federate
-from sfumato.errors import OptionError, SchemaError
+from sfumato.errors import InputError, OptionError, SchemaError
 
 QUICK = ["--rounds", "2", "--learning-rate", "0.2", "--simulate"]
 NURSERY = ["nursery", "--target", "class"]
@@ -74,10 +74,10 @@ def test_images_without_privacy_have_a_recipe_of_their_own_which_each_option_cha
         plan = json.loads((folder / "out.plan.json").read_text())["plan"]
         return [plan[one] for one in ("rounds", "momentum", "decay", "augment")]
 
-    assert planned() == [30, 0.7, True, True]
+    assert planned() == [60, 0.5, True, True]
     assert planned("--no-augment", "--no-decay", "--momentum", "0", "--rounds", "4") == [4, 0.0, False, False]
     assert planned("--epsilon", "3") == [10, 0.0, False, False]
-    assert planned("--model", "scattering-linear") == [30, 0.7, True, False]
+    assert planned("--model", "scattering-linear") == [60, 0.5, True, False]
 
 
 def test_the_same_command_goes_on_after_the_last_finished_round(folder, monkeypatch):
@@ -100,6 +100,14 @@ def test_the_same_command_goes_on_after_the_last_finished_round(folder, monkeypa
     assert again.stderr.count("round 3") == 1
     assert "round 2:" not in again.stderr
     assert json.loads(again.stdout)["final"] == whole["final"]
+
+
+def test_a_file_without_a_column_is_named(folder):
+    (folder / "data").mkdir()
+    (folder / "data" / "north.csv").write_text(TABLE)
+    (folder / "data" / "south.csv").write_text(TABLE.replace("sex", "gender"))
+    with pytest.raises(InputError, match="holder 'south': there is no column 'sex'"):
+        run("data", *DECLARED, *QUICK)
 
 
 def test_the_commands_for_real_hosts_name_every_step(folder):

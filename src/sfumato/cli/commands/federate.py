@@ -23,7 +23,7 @@ from sfumato.cli.options import (
     reading_options,
 )
 from sfumato.cli.terminal import echo, style
-from sfumato.errors import OptionError
+from sfumato.errors import OptionError, SfumatoError
 
 if TYPE_CHECKING:
     from sfumato.federation import Round
@@ -41,7 +41,7 @@ _FEW = 5  # clients that get processes of their own by default
 @click.option(
     "--rounds",
     type=Number(is_whole=True, most=100_000),
-    help="Rounds.  [default: 10; 30 for images without --epsilon]",
+    help="Rounds.  [default: 10; 60 for images without --epsilon]",
 )
 @click.option(
     "--model",
@@ -201,11 +201,13 @@ def _given(data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
         return data, asked
     if Path(data).is_dir() and not are_images(data):
-        files = files_in(Path(data))
-        return {
-            name: str(one) if are_images(one) else declared_table(str(one), reading, public, identifiers)
-            for name, one in files.items()
-        }, asked
+        tables = dict[str, Any]()
+        for name, one in files_in(Path(data)).items():
+            try:
+                tables[name] = str(one) if are_images(one) else declared_table(str(one), reading, public, identifiers)
+            except SfumatoError as error:
+                raise type(error)(f"holder '{name}': {error.message}", hint=error.hint) from error
+        return tables, asked
     return data if are_images(data) else declared_table(data, reading, public, identifiers), asked
 
 
@@ -215,7 +217,7 @@ def _explain(count: int, real: bool, chosen: bool) -> None:
         echo(f"{count} holders, each a process of this machine, over TLS{why}", err=True)
     else:
         why = "" if chosen or count == 1 else f", since they are more than {_FEW}; --processes starts real ones"
-        echo(f"{count} holders in this process{why}", err=True)
+        echo(f"{count} holder{'s' if count > 1 else ''} in this process{why}", err=True)
 
 
 def _print_commands(given: Any, hosts: list[str], address: str, out: str, as_json: bool, asked: dict[str, Any]) -> None:
