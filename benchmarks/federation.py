@@ -6,7 +6,7 @@ from a rule; nothing was searched.
 python benchmarks/federation.py xrays --choose       # the validation scores that the settings follow from
 python benchmarks/federation.py xrays --seeds 5      # pooled, 3 and 10 clients, masks, absences
 python benchmarks/federation.py digits --level record --seeds 3  # epsilon 1, 3 and 8 per record
-python benchmarks/federation.py digits --level client --seeds 1  # and per client
+python benchmarks/federation.py digits --level client --seeds 3 --at-once  # and per client
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import sfumato as sf
+from sfumato.budget.noise import Source
 from sfumato.federation import FederationPlan, InProcess, Party, PlainSum, plain_handlers, simulate
 from sfumato.federation.client_noise import ClientNoise
 from sfumato.federation.coding import SCALE, Coding
@@ -31,6 +32,7 @@ from sfumato.federation.federate import defaults_of
 from sfumato.federation.holder import TrainingHolder
 from sfumato.federation.rounds import Share, run_rounds
 from sfumato.federation.simulation import Federated
+from sfumato.federation.weights import features_of, get_weights, network_of, set_weights
 from sfumato.learners.images.views import Views
 from sfumato.learners.networks.scattering import learning_rate_of, signal_of
 
@@ -192,7 +194,7 @@ def digits() -> tuple[Samples, Samples, Samples]:
     return (train[0][:8000], train[1][:8000]), (train[0][8000:], train[1][8000:]), test
 
 
-def private(level: str, train: Samples, epsilon: float, seed: int) -> Federated:
+def private(level: str, train: Samples, epsilon: float, seed: int, *, at_once: bool) -> Federated:
     """Train on digits: 10 clients at record level, 500 at client level.
 
     The sums of so many clients are made in clear, because the masks of 500 x 500 pairs take long; they cancel out and
@@ -205,6 +207,8 @@ def private(level: str, train: Samples, epsilon: float, seed: int) -> Federated:
     parts = dealt(train, clients, seed)
     if level == "record":
         return simulate(plan, parts, secure="none")
+    if at_once:
+        return _at_once(plan, parts)
     those = {f"{at:03}": TrainingHolder(f"{at:03}", plan, *part, parties=clients) for at, part in enumerate(parts)}
     parties = [
         Party(name, {**plain_handlers(one.contribute), "train/describe": one.describe}) for name, one in those.items()
@@ -212,6 +216,34 @@ def private(level: str, train: Samples, epsilon: float, seed: int) -> Federated:
     state = run_rounds(plan, InProcess(parties), PlainSum(clients))
     shared = Share(events=ClientNoise.of(plan, clients, len(state.weights)).events)
     return Federated(plan, state.weights, tuple(state.rounds), dict.fromkeys(those, shared))
+
+
+def _at_once(plan: FederationPlan, parts: Sequence[Samples]) -> Federated:
+    """Do what so many `TrainingHolder`s do: the gradients of a round in few products, the noise of all in one draw.
+
+    The sum of the shares of noise is drawn as one discrete Gaussian of the same variance, which it nearly is (see
+    `NoiseShares`); drawing them one by one is what takes long.
+    """
+    clients, rows = len(parts), len(parts[0][1])
+    features = torch.stack([features_of(plan, torch.from_numpy(one)) for one, _ in parts])
+    wanted = torch.stack([torch.nn.functional.one_hot(torch.from_numpy(one), plan.classes) for _, one in parts])
+    module = network_of(plan)
+    weights = get_weights(module)
+    noise, source = ClientNoise.of(plan, clients, len(weights)), Source()
+    velocity, products = np.zeros(len(weights)), features @ features.mT + 1  # the bias is a feature of one
+    for _ in range(plan.rounds):
+        set_weights(module, weights)
+        with torch.no_grad():
+            left = (wanted - module(features.flatten(0, 1)).softmax(1).view(clients, rows, -1)) / rows
+            lengths = plan.learning_rate * (left @ left.mT * products).sum((1, 2)).sqrt()
+            left *= (plan.learning_rate * (plan.clip / lengths).clamp(max=1.0))[:, None, None]
+            of_features = left.flatten(0, 1).T @ features.flatten(0, 1)
+        total = np.concatenate([of_features.flatten().numpy(), left.sum((0, 1)).numpy()]).astype(np.float64)
+        spread = float(noise.scale) * math.sqrt(clients)
+        total += source.discrete_gaussian(spread, len(total)) * noise.code.step
+        velocity = plan.momentum * velocity + total / clients
+        weights = (weights + velocity).astype(np.float32)
+    return Federated(plan, weights, (), {"each": Share(events=noise.events)})
 
 
 def scored(found: Federated, given: Samples) -> dict[str, float]:
@@ -224,19 +256,24 @@ def scored(found: Federated, given: Samples) -> dict[str, float]:
     }
 
 
-def test_on_digits(seeds: range, level: str, epsilons: Sequence[float], *, validate: bool) -> Iterator[dict[str, Any]]:
+def test_on_digits(
+    seeds: range, level: str, epsilons: Sequence[float], *, validate: bool, at_once: bool
+) -> Iterator[dict[str, Any]]:
     """Train on the 10,000 images, and yield the scores on the test images; or on 8,000, and on the other 2,000."""
     (train, validation, test) = digits()
     if not validate:
         train = (np.concatenate([train[0], validation[0]]), np.concatenate([train[1], validation[1]]))
     for seed, epsilon in itertools.product(seeds, epsilons):
         began = time.process_time()
-        found = private(level, train, epsilon, seed)
+        found = private(level, train, epsilon, seed, at_once=at_once)
         facts: dict[str, Any] = {
             "set": "digits",
             "stage": "validation" if validate else "test",
             "seed": seed,
             "level": level,
+            "rounds": ROUNDS[level],
+            "distance": DISTANCE[level],
+            "at_once": at_once,
         }
         facts |= {"model": found.plan.model, "clients": CLIENTS[level], "epsilon": epsilon, "spent": found.epsilon}
         yield {**facts, **scored(found, validation if validate else test), "cpu": time.process_time() - began}
@@ -251,6 +288,7 @@ def main() -> None:
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--row", action="append", choices=tuple(ROWS), help="only these rows of X-rays")
     options.add_argument("--epsilon", type=float, action="append", help="of digits; 1, 3 and 8 by default")
+    options.add_argument("--at-once", action="store_true", help="draw the noise of all clients in one")
     options.add_argument("--level", choices=("record", "client"), default="record")
     given = options.parse_args()
     seeds = range(given.first, given.first + given.seeds)
@@ -258,7 +296,9 @@ def main() -> None:
     if given.set == "xrays":
         lines = choose_for_xrays() if given.choose else test_on_xrays(seeds, given.row or tuple(ROWS))
     else:
-        lines = test_on_digits(seeds, given.level, given.epsilon or (1.0, 3.0, 8.0), validate=given.choose)
+        lines = test_on_digits(
+            seeds, given.level, given.epsilon or (1.0, 3.0, 8.0), validate=given.choose, at_once=given.at_once
+        )
     for line in lines:
         print(json.dumps(line), flush=True)
 
