@@ -166,14 +166,14 @@ class TrainingHolder:
         optimizer = torch.optim.SGD(module.parameters(), lr=plan.learning_rate, momentum=0.9)
         steps, step = plan.epochs * math.ceil(len(self.inputs) / plan.batch), 0
         module.train()
-        if len(plan.inputs) == 3:  # pooling of 28x28 images takes an eighth of the time in this order
-            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         for _ in range(plan.epochs):
             for part in torch.randperm(len(self.inputs), generator=generator).split(plan.batch):
                 optimizer.param_groups[0]["lr"] = plan.rate(number, step / steps)
                 inputs, step = self.inputs[part], step + 1
                 if plan.augment:
                     inputs = _seen(inputs, plan.scale, generator)
+                if inputs.dim() == 4:  # pooling of images then takes an eighth of the time
+                    inputs = inputs.to(memory_format=torch.channels_last)
                 optimizer.zero_grad()
                 functional.cross_entropy(module(inputs), self.targets[part]).backward()
                 if plan.proximal:
@@ -181,7 +181,6 @@ class TrainingHolder:
                         assert one.grad is not None
                         one.grad.add_(one.detach() - anchor, alpha=plan.proximal)
                 optimizer.step()
-        module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def _train_privately(self, module: torch.nn.Module, number: int) -> None:
         """DP-SGD with noise that is calibrated to all updates together."""
