@@ -176,6 +176,8 @@ def _of_holders(
     for name, one in materials.items():
         try:
             parts[name] = coding.samples(one.train, one.train_target)
+            if not len(parts[name][1]):
+                raise InputError(f"no record has one of the declared classes of '{coding.target}'")
             tests.append(coding.samples(one.test, one.test_target))
         except SfumatoError as error:
             raise type(error)(f"holder '{name}': {error.message}", hint=error.hint) from error
