@@ -27,6 +27,7 @@ import os
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -69,8 +70,9 @@ def load(data: str) -> tuple[Part, Part, int]:
     return part(found.train_images, found.train_labels), part(found.test_images, found.test_labels), classes
 
 
-def layers(channels: int, height: int, width: int, classes: int, *, light: bool) -> list[nn.Module]:
+def layers(shape: Sequence[int], classes: int, *, light: bool) -> list[nn.Module]:
     """Return the layers of the network. Pooling before ReLU gives the same numbers as after it, and is faster."""
+    channels, height, width = shape
     if light:
         last, seeing = 64, [
             nn.Conv2d(channels, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
@@ -88,13 +90,21 @@ def layers(channels: int, height: int, width: int, classes: int, *, light: bool)
 
 
 def student(
-    images: Tensor, labels: Tensor, classes: int, test: Tensor, truth: Tensor, seed: int, *, light: bool, epochs: int
+    images: Tensor,
+    labels: Tensor,
+    classes: int,
+    test: Tensor,
+    truth: Tensor,
+    seed: int,
+    *,
+    light: bool = False,
+    epochs: int = EPOCHS,
 ) -> float:
     """Train the network and return its accuracy on the test images."""
     torch.manual_seed(seed)
     device = images.device
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # here no sensitivity is at stake
-    network = nn.Sequential(*layers(*images.shape[1:], classes, light=light)).to(device)
+    network = nn.Sequential(*layers(images.shape[1:], classes, light=light)).to(device)
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     size = 256
     steps = epochs * (len(labels) // size)
