@@ -397,3 +397,16 @@ def test_after_a_kill_the_charges_are_there_and_the_training_goes_on(tmp_path: P
     assert torch.equal(stored["rows drawn"], resumed["rows drawn"])
     assert facts["ran"][0][0] < after["ran"][0][0] == 12
     assert sum(event.times for event in ledger.events) > charged  # type: ignore[attr-defined]
+
+
+def test_a_step_that_draws_nobody_is_noise_and_is_charged() -> None:
+    codes = np.arange(120) // 30  # four people, of whom a step draws none in 0.75^4 of all cases
+    trainer = trained(codes, 3, batch_size=1, steps=30)
+    assert trainer.done == 30
+    assert sum(event.times for event in trainer.events) == 30  # type: ignore[attr-defined]
+    sampler = Poisson(4, 0.25, rows_per_person=3)
+    given = Samples.of(*table(), linear(), cross_entropy).of_people(codes, 3)
+    samples, source = given.drawn(draw_rows(codes, 3, Source(insecure_seed=1))), Source(insecure_seed=1)
+    drawn = [samples.batch(sampler, source, torch.float32) for _ in range(30)]
+    assert any(len(batch.inputs) == 0 and len(batch.people or ()) == 0 for batch in drawn)
+    assert bool(weights(trainer).isfinite().all())

@@ -116,8 +116,9 @@ class Samples:
         assert self.owners is not None
         owners = self.owners[rows]
         if self.rows_per_person != 1:  # else the rows keep their order, as if there were no people
-            first = np.unique(_each_their_own(owners), return_index=True, return_inverse=True)
-            rows, owners = (one[np.argsort(first[1][first[2]], kind="stable")] for one in (rows, owners))
+            _, first, person = np.unique(_each_their_own(owners), return_index=True, return_inverse=True)
+            order = np.argsort(first[person], kind="stable")
+            rows, owners = rows[order], owners[order]
         taken = torch.from_numpy(rows).to(self.inputs.device)
         return replace(self, inputs=self.inputs[taken], targets=self.targets[taken], owners=owners)
 
@@ -131,6 +132,11 @@ class Samples:
         codes = _each_their_own(self.owners)
         starts = np.flatnonzero(np.diff(codes, prepend=codes[:1] - 1))
         return np.diff(starts, append=len(codes))
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """The first row of each person."""
+        return np.cumsum(self._counts) - self._counts
 
     @cached_property
     def _everyone(self) -> People:
@@ -151,8 +157,7 @@ class Samples:
 
     def _people(self, taken: NDArray[np.int64], weight: torch.dtype | None) -> Batch:
         """Return the rows of the people taken; people who are padding have one row each."""
-        counts = self._counts[taken]
-        starts = (np.cumsum(self._counts) - self._counts)[taken]
+        counts, starts = self._counts[taken], self._starts[taken]
         rows = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
         lacking = -len(rows) % _FILL if weight else 0
         at = torch.from_numpy(np.pad(rows, (0, lacking))).to(self.inputs.device)

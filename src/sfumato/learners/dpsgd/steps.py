@@ -163,15 +163,16 @@ class Step:
         self.average = weights.clone() if averaging else None
         self._taken = torch.zeros((), device=weights.device)
         self._decay = torch.full((), averaging or 0.0, device=weights.device)
-        self.micro_batch = micro_batch = self._limit(micro_batch, expected * rows_per_person)
+        graphed = self.flat.values.is_cuda and rows_per_person == 1  # a CUDA graph may take the batch as a whole
+        self.micro_batch = micro_batch = self._limit(micro_batch, expected * rows_per_person, whole=graphed)
         self._sensitivity = 1 + self._rounding_error(expected * rows_per_person, micro_batch)
         self._count_noise = weights.new_full((), adaptive.count_noise * expected if adaptive else 0.0)
         self.flat.release()
 
-    def _limit(self, micro_batch: int | None, expected: float) -> int | None:
+    def _limit(self, micro_batch: int | None, expected: float, *, whole: bool) -> int | None:
         """Return a micro-batch size small enough that rounding adds little to the sensitivity."""
         most = math.floor(_LITTLE / (expected * torch.finfo(self.flat.values.dtype).eps / 2))
-        if self.clip is None or self.flat.values.is_cuda or most >= expected or self._is_bounded:
+        if self.clip is None or whole or most >= expected or self._is_bounded:
             return micro_batch
         return max(1, most if micro_batch is None else min(micro_batch, most))
 

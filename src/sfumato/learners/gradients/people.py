@@ -85,7 +85,10 @@ class People:
         return self.most * positions * (wide + high) > _DEAR * wide * high
 
     def gram(self, values: Tensor, buffer: Callable[[str, Sequence[int]], Tensor]) -> Tensor:
-        """Return the products of the positions of each row with those in its window; the values are (rows, T, K)."""
+        """Return the products of the positions of each row with those in its window; the values are (rows, T, K).
+
+        The buffer is reused memory: see `Layer.buffer`.
+        """
         padded = buffer("windows", (len(values) + self.most - 1, *values.shape[1:]))
         return torch.bmm(values, self.windows(values, padded).mT)
 
