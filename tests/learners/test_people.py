@@ -336,6 +336,14 @@ def test_the_page_speaks_of_people(tmp_path: Path) -> None:
     assert "weaker for a person with several records" not in page
 
 
+def test_the_page_of_a_network_speaks_of_people(tmp_path: Path) -> None:
+    sf.save(trained(model="mlp", **QUICK["mlp"], privacy=Privacy(rows=240)), tmp_path / "network")
+    page = (tmp_path / "network" / "report.html").read_text()
+    assert "each drew every person independently with probability 0.25" in page
+    assert "the gradient of every person was clipped to a norm of 1" in page
+    assert "240 people to train on" in page
+
+
 def test_a_table_in_which_every_row_is_its_own_person_and_one_of_nobody_are_trained_on() -> None:
     nobody = visits().with_columns(patient_id=pl.lit(None, dtype=pl.String))
     single = visits().with_columns(patient_id=pl.int_range(pl.len()).cast(pl.String))

@@ -357,7 +357,8 @@ def _print(training: Training) -> None:
     from sfumato.learners.training.runs import surest
     from sfumato.report.model.page import unused_notes
 
-    records = "" if training.rows is None else f", {training.rows:,} records"
+    records = "people" if training.unit == "person" else "records"
+    records = "" if training.rows is None else f", {training.rows:,} {records}"
     echo(style(f"{training.model} on {training.data}{records}", bold=True))
     for run in training.runs:
         scores = run.scores

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.data.certificate import UNIT
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.learners.training.runs import Run, Training, label_of, surest
 from sfumato.report.model.accountings import events_of
 from sfumato.report.summarise import count, number, share
@@ -148,7 +148,10 @@ class PrivacyCost:
     def facts(self) -> list[str]:
         """Return the sentences below the headline."""
         training = self.training
-        sizes = [] if training.rows is None else [f"{count(training.rows, 'row')} to train on"]
+        sizes = []
+        if training.rows is not None:
+            there = f"{training.rows:,} people" if training.unit == PERSON else count(training.rows, "row")
+            sizes.append(f"{there} to train on")
         if self.rows:
             sizes.append(f"{'about ' if self.noisy else ''}{self.rows:,} to test on")
         what = f"{training.model} on {training.data}, to predict {training.target}"

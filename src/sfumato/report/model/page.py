@@ -73,7 +73,7 @@ def render_training(training: Training, *, title: str | None = None) -> str:
     """
     runs = outcomes_of(training)
     verdict = PrivacyCost(training, runs)
-    private = [one for one in runs if one.private]
+    private, of_people = [one for one in runs if one.private], training.unit == PERSON
     rows = [_row(one) for one in runs]
     return fill(
         "training.html",
@@ -113,7 +113,9 @@ def render_training(training: Training, *, title: str | None = None) -> str:
                 "data": training.data,
                 "model": training.model,
                 "target": training.target,
-                **({} if training.rows is None else {"rows to train on": training.rows}),
+                **(
+                    {} if training.rows is None else {f"{'people' if of_people else 'rows'} to train on": training.rows}
+                ),
                 **training.settings,
             }.items()
         ],
