@@ -27,7 +27,7 @@ _REGIONS = [f"r{at:02}" for at in range(12)]
 _DIAGNOSES = [f"d{at:02}" for at in range(30)]
 SCHEMA = sf.Schema(
     [
-        sf.Column(name="patient_id", role="person"),
+        sf.Column(name="patient_id", role=sf.Role.PERSON),
         sf.Column(name="sex", domain=("f", "m")),
         sf.Column(name="born", bounds=(1920, 2015)),
         sf.Column(name="region", domain=tuple(_REGIONS)),
