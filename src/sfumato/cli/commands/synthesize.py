@@ -281,6 +281,7 @@ def _make_rows(
     force: bool,
     as_json: bool,
 ) -> None:
+    from sfumato.cli.tables import warn_if_people_repeat
     from sfumato.data.io.files import refuse_unwritable, write_owned
     from sfumato.data.io.formulas import refuse_typed
     from sfumato.measures.released_table import Format
@@ -296,6 +297,12 @@ def _make_rows(
     epsilons = options.pop("epsilons")
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep, person)
+        if (
+            not isinstance(table, str)
+            and table.schema.person is None
+            and not (options["rows_per_person"] or options["people"])
+        ):
+            warn_if_people_repeat(table)
         if escape_formulas:
             stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
             refuse_typed(stored.file, stored.value)
@@ -450,7 +457,7 @@ def _table(
     person: str | None,
 ) -> Any:
     """Return the table that the options describe, or the name of a built-in one."""
-    from sfumato.cli.tables import declared_table, warn_if_people_repeat
+    from sfumato.cli.tables import declared_table
 
     if data in sf.datasets.TABLES and not Path(data).exists():
         if any((*reading.values(), *public.values(), identifiers, keep, person)):
@@ -458,10 +465,7 @@ def _table(
         return data
     if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
-    table = sf.Table.of(declared_table(data, reading, public, identifiers), person=person)
-    if table.schema.person is None:
-        warn_if_people_repeat(table)
-    return table
+    return sf.Table.of(declared_table(data, reading, public, identifiers), person=person)
 
 
 def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
