@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.anonymizers.microaggregation import microaggregate as module
-from sfumato.anonymizers.microaggregation.microaggregate import Metric, _points, microaggregate
+from sfumato.anonymizers.microaggregation.microaggregate import Metric, _breaks, _points, microaggregate
 from sfumato.anonymizers.problem import Problem
 from sfumato.engines import reduce
+from sfumato.measures.models import EnhancedBeta, EntropyL, RecursiveCL
 
 from .problems import CELLS, GUARANTEES, QUASI, SCHEMA, Case, case, cases, keeps, tuple_of_row, whole_table_keeps
 
@@ -301,3 +302,13 @@ def test_a_table_of_a_thousand_tuples_is_grouped_alike_with_plain_and_compiled_k
     monkeypatch.setattr(module, "_FEW", -1)
     assert microaggregate(problem).tolist() == plainly.tolist()
     assert len(set(plainly.tolist())) > 50
+
+
+@given(
+    st.lists(st.floats(0, 4, allow_nan=False) | st.sampled_from([2.0, 2.0 - 1e-12, 2.0 + 1e-12, np.inf]), min_size=1)
+)
+def test_numbers_that_break_a_guarantee_are_those_that_it_does_not_accept(values: list[float]) -> None:
+    asked = [sf.KAnonymity(2), sf.TCloseness(0.5), EntropyL(2.0), RecursiveCL(2.0, l=2), EnhancedBeta(2.0)]
+    for guarantee in asked:
+        broken = _breaks(guarantee, np.array(values))
+        assert broken.tolist() == [not guarantee.accepts(value) for value in values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.anonymizers.anonymize import METHODS, as_method, with_tokens
+from sfumato.anonymizers.problem import Problem
+from sfumato.engines import reduce
+from sfumato.engines.tuples import Tuples
+from sfumato.releases.verify import Claim
 
 ROLES: dict[str, Any] = {"qi": ["age", "place", "month"], "sensitive": ["disease"], "person": "patient_id"}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -108,7 +113,9 @@ def test_a_release_says_people_and_a_verifier_what_it_cannot_tell(tmp_path: Path
     assert {"k=5 for people", "l=2 for people"} <= {one.claim for one in found.unchecked}
     again = sf.verify(tmp_path / "release", source=tmp_path / "visits.csv")
     assert again.ok
-    assert "k=5, l=2 for people, made again from 'visits.csv'" in {one.claim for one in again.claims if one.held}
+    held = {one.claim: one.measured for one in again.claims if one.held}
+    assert held["k=5 for people"] == held["l=2 for people"] == "made again from 'visits.csv': the same rows"
+    assert not any("for people" in one.claim for one in again.unchecked)
     loaded = sf.load(tmp_path / "release")
     assert loaded.unit == "person"
     with pytest.raises(sf.errors.InputError, match="cannot be measured without the person column"):
@@ -121,7 +128,7 @@ def test_another_original_or_a_stronger_claim_is_refuted(tmp_path: Path) -> None
     visits(seed=5).write_csv(tmp_path / "others.csv")
     sf.save(sf.anonymize(tmp_path / "visits.csv", "k=5", **ROLES), tmp_path / "release")
     refuted = sf.verify(tmp_path / "release", source=tmp_path / "others.csv")
-    assert [one.claim for one in refuted.failed][-1] == "k=5 for people, made again from 'others.csv'"
+    assert refuted.failed[-1] == Claim("k=5 for people", False, "made again from 'others.csv': other rows")
     for name in ("certificate.json", "recipe.toml"):
         file = tmp_path / "release" / name
         file.write_text(file.read_text().replace('"k": 5', '"k": 500').replace("k = 5", "k = 500"))
@@ -192,6 +199,45 @@ def test_every_row_without_a_person_has_a_token_of_its_own() -> None:
         tokens = with_tokens(sf.Table.of(frame, person="person")).column("person").to_list()
         assert sorted(set(tokens)) == [1, 2, 3, 4]
         assert tokens[0] == tokens[4]
+
+
+@pytest.mark.parametrize("sensitive", [["disease"], ["disease", "drug"]])
+def test_every_person_has_weight_one_split_over_their_tuples(sensitive: list[str]) -> None:
+    frame = visits().with_columns(drug=pl.col("disease").str.replace("d[0-2]", "x"))
+    table = sf.Table.of(frame, **{**ROLES, "sensitive": sensitive})
+    tuples = reduce(table, [*ROLES["qi"], "patient_id", *sensitive])
+    people = frame["patient_id"].drop_nulls().n_unique() + frame["patient_id"].null_count()
+    by_size, by_value = (
+        Problem.of(tuples, ROLES["qi"], sensitive, guarantees, "patient_id")
+        for guarantees in ([sf.KAnonymity(5)], [sf.KAnonymity(5), sf.LDiversity(2)])
+    )
+    unit = by_size.weighted().guarantees[0].to_dict()["k"] // 5
+    assert by_size.weighted().records.sum() == people * unit
+    assert by_size.weighted(2.0).guarantees == (sf.KAnonymity(math.ceil(5 * unit / 2)),)
+    weighted = by_value.weighted()
+    assert weighted.records.tolist() == by_size.weighted().records.tolist()
+    pieces = weighted.pieces
+    assert np.bincount(pieces.tuple, pieces.records).tolist() == weighted.records.tolist()
+    for column, one in enumerate(weighted.counts):
+        assert np.bincount(one.owner, one.count).tolist() == weighted.records.tolist()
+        assert np.bincount(one.value, one.count).tolist() == one.total.tolist()
+        assert np.bincount(pieces.values[:, column], pieces.records).tolist() == one.total.tolist()
+
+
+def test_only_some_tuples_have_the_people_that_they_had() -> None:
+    table = sf.Table.of(visits(), **ROLES)
+    tuples = reduce(table, [*ROLES["qi"], "patient_id", "disease"])
+    asked = [sf.KAnonymity(2), sf.LDiversity(2)]
+    problem = Problem.of(tuples, ROLES["qi"], ["disease"], asked, "patient_id")
+    groups = np.arange(len(problem)) // 7
+    some = np.flatnonzero(groups % 3 == 1)
+    of_all, own = problem.merge(groups)[0], np.unique(groups[some], return_inverse=True)[1]
+    of_some = problem.only(some).merge(own)[0]
+    assert of_some.size.tolist() == of_all.size[1::3].tolist()
+    assert np.diff(of_some.start).tolist() == np.diff(of_all.start)[1::3].tolist()
+    backwards = Tuples(tuples.codes[::-1], tuples.count[::-1], tuples.domains)
+    again = Problem.of(backwards, ROLES["qi"], ["disease"], asked, "patient_id").merge(groups)[0]
+    assert again.size.tolist() == of_all.size.tolist()
 
 
 def test_what_cannot_be_done_for_people_is_refused() -> None:

@@ -175,8 +175,8 @@ class SameBatch(Poisson):
 def sampling(kind: type[Poisson]) -> type[Trainer]:
     class Other(Trainer):
         def _begin(self, samples: Any) -> Any:
-            step, sampler = super()._begin(samples)
-            return step, kind(sampler.rows, sampler.rate, dimensions=sampler.dimensions)  # type: ignore[attr-defined]
+            step, sampler, drawn = super()._begin(samples)
+            return step, kind(sampler.rows, sampler.rate, dimensions=sampler.dimensions), drawn  # type: ignore[attr-defined]
 
     return Other
 
@@ -269,3 +269,66 @@ def test_noisy_sums_pass_and_their_faults_are_caught() -> None:
     assert failed(audit_sums(SmallNorm(SHARES, 1.0, Source(insecure_seed=1)))) == [NOISE]
     assert failed(audit_sums(NoisySums(SHARES, 1.0, Repeating()))) == [FRESH]
     assert replace(honest, refuted=True).verdict.endswith("more than the claimed privacy allows (95% sure)")
+
+
+# --- people -------------------------------------------------------------------------------------
+
+
+def of_people(trainer: Any = Trainer, rows: int = 3, **options: Any) -> AuditResult:
+    """Audit the training on people with one to five rows each, of whom some rows count."""
+    rng = np.random.default_rng(0)
+    owners = np.repeat(np.arange(80), rng.integers(1, 6, 80))
+    inputs = rng.normal(size=(len(owners), 2)).astype(np.float32)
+    settings: dict[str, Any] = {"canaries": 600, "delta": 1e-4, "batch_size": 95, "steps": 30, "people": owners}
+    return audit_training(
+        torch.nn.Linear(2, 2),
+        inputs,
+        (inputs[:, 0] > 0).astype(np.int64),
+        trainer=trainer,
+        privacy=Privacy(noise_multiplier=options.pop("noise", 1.9), insecure_seed=2),
+        **{"rows_per_person": rows, **settings, **options},
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_engine_passes_with_people_as_canaries(rows: int) -> None:
+    for result in (of_people(rows=rows), of_people(rows=rows, noise=7.0, batch_size=None)):
+        assert result.passed, result.verdict
+        assert 0 < result.epsilon < result.claimed.epsilon
+        assert (result.rows, result.claimed.unit) == (rows, "person")
+        assert [check.held for check in result.checks] == [True] * 4
+        assert result.checks[CLIP].claim == "a person moves a sum by at most its sensitivity"
+
+
+def test_with_one_row_for_each_person_an_audit_is_that_of_rows() -> None:
+    by_row, by_person = (audited(seed=2, **more) for more in ({}, {"people": np.arange(80), "rows_per_person": 1}))
+    assert (by_row.claimed.unit, by_person.claimed.unit) == ("row", "person")
+    assert by_row.epsilon == by_person.epsilon
+    assert by_row.right == by_person.right
+    assert by_row.claimed.epsilon == by_person.claimed.epsilon
+    assert [check.measured for check in by_row.checks] == [check.measured for check in by_person.checks]
+
+
+def test_a_training_on_rows_fails_a_claim_about_people_with_several() -> None:
+    sampled, full = (of_people(people=None, **more) for more in ({}, {"noise": 7.0, "batch_size": None}))
+    for result in (sampled, full):
+        assert CLIP in failed(result)
+        assert result.checks[CLIP].measured > 2.5
+    assert full.epsilon > full.claimed.epsilon, "the guesses alone refute it"
+
+
+def test_an_engine_that_forgets_the_people_is_caught() -> None:
+    class Forgetting(Trainer):
+        def fit(self, inputs: Any, targets: Any = None, **options: Any) -> Any:
+            rest = {name: value for name, value in options.items() if name not in ("people", "rows_per_person")}
+            return super().fit(inputs, targets, **rest)
+
+    assert CLIP in failed(of_people(Forgetting, noise=7.0, batch_size=None))
+
+
+def test_rows_of_nobody_are_people_of_their_own_in_an_audit() -> None:
+    owners = np.where(np.arange(80) < 40, -1, np.arange(80) // 2)
+    result = audited(seed=2, people=owners, rows_per_person=2)
+    assert result.passed, result.verdict
+    with pytest.raises(OptionError, match="the rows of a person must be"):
+        audited(people=owners, rows_per_person=0)

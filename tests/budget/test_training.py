@@ -45,6 +45,15 @@ def test_a_sample_that_is_cut_to_a_size_is_charged_for_what_is_beyond() -> None:
     assert "oversized sample" in lacking(sampler, [Repeated(alone, 16)])
 
 
+def test_steps_of_people_are_not_covered_by_those_of_rows() -> None:
+    rows, people = Poisson(1000, 0.05), Poisson(1000, 0.05, rows_per_person=3)
+    assert lacking(people, events_of(people, [Stage(16, 2.0)]), unit="person") == ""
+    assert lacking(people, events_of(rows, [Stage(16, 2.0)]), unit="person")
+    assert lacking(people, events_of(people, [Stage(16, 2.0)]))
+    varying = [Stage(10, 4.0), Stage(6, 2.0)]
+    assert lacking(people, events_of(people, varying), varies=True, unit="person") == ""
+
+
 def test_noise_that_varies_is_that_of_some_step() -> None:
     sampler = SAMPLERS[0]
     events = events_of(sampler, [Stage(10, 4.0), Stage(6, 2.0)])

@@ -82,6 +82,12 @@ def test_a_person_can_read_it(run: Run) -> None:
     assert run("budget").out.startswith("Usage:")
 
 
+def test_a_ledger_for_people_says_so(run: Run) -> None:
+    ran = run("budget", "grant", "t.csv", "--epsilon", "2", "--unit", "person", "--ledger", "people.ledger")
+    assert ran.out.splitlines()[0] == "spent epsilon 0 of 2, delta 0, to add or remove one person"
+    assert "made     add or remove one person" in run("budget", "history", "t.csv", "--ledger", "people.ledger").out
+
+
 def test_what_is_left_is_said_when_a_question_is_refused(run: Run) -> None:
     run("budget", "grant", "t.csv", "--epsilon", "1")
     run("query", "t.csv", "count", "--epsilon", "0.75")

@@ -254,3 +254,57 @@ def test_a_text_file_comes_out_as_it_came_in(sfumato: Run, tmp_path: Path) -> No
 )
 def test_what_no_row_can_meet_is_one_sentence(sfumato: Run, people: str, options: list[str], says: str) -> None:
     refused(sfumato("synthesize", people, *ASK, *options), says)
+
+
+PERSON = ("--schema", "schema.toml", "--method", "independent", "--person", "patient", "--rows-per-person", "3")
+
+
+@pytest.fixture
+def visits(people: str) -> str:
+    pl.read_csv(people).with_columns(patient=pl.int_range(500) // 3).write_csv("visits.csv")
+    return "visits.csv"
+
+
+def test_rows_of_people_say_so_everywhere(sfumato: Run, visits: str) -> None:
+    ran = sfumato("synthesize", visits, *PERSON, "-n", "40", "-o", "out", "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json["unit"], ran.json["rows_per_person"]) == ("person", 3)
+    assert {one["event"]["unit"] for one in ran.json["purchases"]} == {"person"}
+    assert "repeats" not in ran.err
+    assert pl.read_csv("out/table.csv").columns == ["age", "sex", "ill"]
+    assert json.loads(Path("out/certificate.json").read_text())["unit"] == "person"
+    page = Path("out/report.html").read_text()
+    assert "one person: at most 3 rows of each were read" in page
+    assert "one row: the bound is weaker" not in page
+    shown = sfumato("verify", "out")
+    assert shown.code == 0
+    assert "add or remove one person" in shown.out
+
+
+def test_people_are_made_up_and_compared(sfumato: Run, visits: str) -> None:
+    ran = sfumato("synthesize", visits, *PERSON, "--people", "60", "-o", "out")
+    assert ran.code == 0, ran.err
+    assert "rows of 60 people like those of visits.csv" in ran.out
+    assert pl.read_csv("out/table.csv")["patient"].n_unique() == 60
+    assert sfumato("verify", "out").code == 0
+    compared = json.loads(Path("out.owner.json").read_text())
+    assert compared["people"].keys() == {"counts", "same", "pairs"}
+    assert compared["left_out"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--person", "patient"], "the rows of a person are not bounded"),
+        (["--rows-per-person", "2"], "rows_per_person needs a person column"),
+        (["--people", "2"], "people needs a person column"),
+        (["--person", "patient", "--rows-per-person", "0"], "--rows-per-person must be"),
+        (["--person", "patients", "--rows-per-person", "2"], "there is no column 'patients'"),
+        (["--person", "patient", "--rows-per-person", "2", "--people", "3", "-n", "4"], "people are drawn"),
+        (["--person", "patient", "--rows-per-person", "2", "--target", "patient"], "both the person and the target"),
+    ],
+)
+def test_a_mistake_about_people_is_one_sentence(sfumato: Run, visits: str, options: list[str], says: str) -> None:
+    ran = sfumato("synthesize", visits, "--schema", "schema.toml", *options, "-o", "out")
+    refused(ran, says)
+    assert not Path("out").exists()

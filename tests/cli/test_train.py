@@ -437,3 +437,68 @@ def test_columns_that_no_model_could_use_are_named(sfumato: Run, people: str) ->
     ran = sfumato("train", *asked, "-o", "plain", "--json")
     assert [run["unused"] for run in json.loads(ran.out)["runs"]] == [["note"]]
     assert "could not be used" not in sfumato("train", "nursery", "--model", "naive-bayes", "-o", "all").out
+
+
+# --- people with several rows ---
+
+
+@pytest.fixture
+def visits() -> list[str]:
+    """A table of people with three rows each, and options with which it is trained on."""
+    generator = np.random.default_rng(0)
+    age = generator.integers(18, 90, 600)
+    ill = np.where(generator.random(600) < (age - 18) / 72, "yes", "no")
+    pl.DataFrame({"patient_id": np.arange(600) // 3, "age": age, "ill": ill}).write_csv("visits.csv")
+    kinds = ["--bounds", "age=18,90", "--classes", "no,yes"]
+    return ["visits.csv", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4", *kinds]
+
+
+def test_people_are_protected_and_the_release_says_so(sfumato: Run, visits: list[str]) -> None:
+    asked = [*visits, "--person", "patient_id", "--rows-per-person", "2"]
+    ran = sfumato("train", *asked, "--epsilon", "1,4", "-o", "models", "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json["unit"], ran.json["settings"]["rows_per_person"]) == ("person", 2)
+    assert "repeats: people have several rows" not in ran.err
+    assert json.loads(Path("models/epsilon-1/certificate.json").read_text())["unit"] == "person"
+    assert sfumato("verify", "models/epsilon-1").code == 0
+    again = sfumato("train", *asked, "--epsilon", "2,4", "-o", "others")
+    assert "add or remove one person" in again.out
+    assert "Epsilon is for people with all of their rows; at most 2 rows of each were used." in again.out
+    by_recipe = sfumato("train", "--recipe", "models/epsilon-1/recipe.toml", "-o", "again", "--json")
+    assert by_recipe.code == 0, by_recipe.err
+    assert by_recipe.json["unit"] == "person"
+
+
+def test_a_budget_for_people_is_charged_and_one_for_rows_is_not(sfumato: Run, visits: list[str]) -> None:
+    asked = [*visits, "--person", "patient_id", "--rows-per-person", "2", "--epsilon", "1"]
+    grant = ["budget", "grant", "visits.csv", "--epsilon", "3", "--delta", "1e-4"]
+    assert sfumato(*grant, "--unit", "person", "--ledger", "people.ledger").code == 0
+    ran = sfumato("train", *asked, "--ledger", "people.ledger", "-o", "model", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["charged"] is True
+    assert sfumato(*grant, "--ledger", "rows.ledger").code == 0
+    ran = sfumato("train", *asked, "--ledger", "rows.ledger", "-o", "other")
+    assert ran.code == 2
+    assert "rows.ledger' is for each row, and this training protects each person" in ran.err
+    ran = sfumato("train", *visits, "--numbers", "patient_id", "--ledger", "people.ledger", "-o", "other")
+    assert ran.code == 2
+    assert "people.ledger' is for each person, and this training protects each row" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--person", "patient_id"], "the rows of a person are not bounded"),
+        (["--person", "patient_id", "--rows-per-person", "0"], "--rows-per-person"),
+        (["--rows-per-person", "2"], "rows_per_person needs a person column"),
+        (["--person", "patient", "--rows-per-person", "2"], "there is no column 'patient'"),
+        (["--person", "ill", "--rows-per-person", "2"], "'ill' says which rows are of the same person"),
+    ],
+)
+def test_what_is_wrong_about_people_is_one_sentence(
+    sfumato: Run, visits: list[str], options: list[str], message: str
+) -> None:
+    ran = sfumato("train", *visits, "--numbers", "patient_id", *options, "-o", "model")
+    assert ran.code == 2
+    assert message in ran.err
+    assert names() == ["visits.csv"]

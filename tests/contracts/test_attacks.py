@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -155,6 +156,23 @@ def scores(name: str, kind: str, *, learned: bool) -> Scores:
     return attack.run(*fitting(name, kind, learned=learned), seed=5)
 
 
+def of_records(name: str, kind: str) -> Case:
+    return fitting(name, kind, learned=True)
+
+
+@cache
+def of_people(name: str, kind: str) -> Case:
+    """Return a target that the attack can be run on; it is known whose each record is, and everyone has one."""
+    case, number = fitting(name, kind, learned=True), count(1000)
+    return Case(
+        case.target,
+        *(
+            Records(side.rows, side.labels, people=[f"p{next(number) * 7919 % 10007}" for _ in range(len(side))])
+            for side in (case.members, case.nonmembers)
+        ),
+    )
+
+
 def result(name: str, kind: str, *, learned: bool) -> AttackResult:
     (attack,) = attacks_of([name])
     return result_of(attack, [scores(name, kind, learned=learned)], seed=5)
@@ -213,6 +231,32 @@ def test_a_result_can_be_printed_and_shows_no_record(name: str, kind: str) -> No
     for shown in (repr(found), repr(found.scores), text, page):
         assert "HOME-" not in shown
     assert name in page
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_with_one_record_for_each_person_people_are_attacked_like_records(name: str, kind: str) -> None:
+    (attack,) = attacks_of([name])
+    found = [run_attacks([attack], *case(name, kind), seed=5).to_dict() for case in (of_records, of_people)]
+    units = [(one["target"].pop("unit"), *(each.pop("unit") for each in one["attacks"])) for one in found]
+    assert {*units[0]} == {"row"}
+    assert {*units[1]} == {"person"}
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_people_whose_records_were_learned_by_heart_are_found_out_and_counted_once(name: str, kind: str) -> None:
+    """Two records of each person: half as many people, and one answer for each."""
+    (attack,), case = attacks_of([name]), fitting(name, kind, learned=True)
+    halves = [
+        Records(side.rows, side.labels, people=np.arange(len(side)) // 2 + start)
+        for start, side in ((0, case.members), (PEOPLE, case.nonmembers))
+    ]
+    assert attack.obstacle(case.target, *halves) is None
+    (found,) = run_attacks([attack], case.target, *halves, seed=5).results
+    assert found.leaks, (found.auc, found.accuracy, found.baseline)
+    assert found.unit == "person"
+    if not name.startswith("singling-out"):  # whose guesses are about conditions
+        assert len(found.scores.members) == len(found.scores.nonmembers) == PEOPLE // 2
 
 
 @pytest.mark.parametrize("name", ATTACKS)

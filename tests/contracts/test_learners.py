@@ -29,6 +29,7 @@ from sfumato.errors import BudgetError, InputError, OptionError
 from sfumato.learners import PrivateEstimator, PrivateNaiveBayes
 from sfumato.learners.estimators.noisy_sums import NoisySums
 from tests.budget.chance import least_epsilon
+from tests.learners.sensitivity import assert_sums_are_bounded
 
 ROWS, DELTA = 200, 1e-3
 # What makes an estimator quick, by its name; one that needs nothing is found without a line here.
@@ -128,6 +129,28 @@ def counted(events: Iterable[Event]) -> Counter[Event]:
 
 def granted(tmp_path: Path, frame: pl.DataFrame, epsilon: float) -> sf.Ledger:
     return sf.Ledger.grant(frame, epsilon=epsilon, delta=DELTA, path=tmp_path / "ledger")
+
+
+IDS = pl.Series("patient_id", [f"p{(at * 37) % 1009}" for at in range(ROWS)])
+"""Every row is its own person."""
+
+
+PEOPLE = sf.Schema([*SCHEMA.columns, sf.Column(name="patient_id", role="person")])
+
+
+def of_people(frame: pl.DataFrame, ids: pl.Series = IDS) -> sf.Table:
+    """Return a table with a person column."""
+    return sf.Table.of(frame.with_columns(ids), person=ids.name)
+
+
+def timeless(plain: Any) -> Any:
+    """Return plain values in which nothing says what is protected, nor how long it took."""
+    hidden = ("unit", "rows_per_person", "seconds")
+    if isinstance(plain, list):
+        return [timeless(one) for one in plain]
+    if isinstance(plain, dict):
+        return {name: timeless(one) for name, one in plain.items() if name not in hidden}
+    return plain
 
 
 def no_score(model: Any, records: Any, target: Any = None) -> float:
@@ -491,6 +514,127 @@ def test_names_of_a_fit_before_are_forgotten(make: Callable[..., Any]) -> None:
     assert model.feature_names_in_.tolist() == ["age", "height"]
     model.fit(numbers.to_numpy(), target)
     assert not hasattr(model, "feature_names_in_")
+
+
+# --- people with several rows ---
+
+
+def test_with_one_row_for_each_person_all_is_as_for_rows(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    by_row = make(insecure_seed=3).fit(frame, target)
+    by_person = make(insecure_seed=3, schema=PEOPLE, rows_per_person=1).fit(of_people(frame), target)
+    assert same(by_row, by_person)
+    assert timeless(by_person.state()[1]) == timeless(by_row.state()[1])
+    assert timeless(by_person.to_dict()) == timeless(by_row.to_dict())
+    assert {one.unit for one in by_person.events_} == {"person"}
+    assert np.array_equal(answers(by_person, frame), answers(by_row, frame))
+
+
+def test_with_one_row_for_each_person_purchases_are_as_for_rows(make: Callable[..., Any]) -> None:
+    frame, target = records(make(), rows=2000)
+    ids, terms = pl.Series("patient_id", range(2000)), {"epsilon": 4.0, "delta": 1e-4, "insecure_seed": 3}
+    by_row = make(schema=None, **terms).fit(frame, target)
+    by_person = make(schema=None, rows_per_person=1, **terms).fit(of_people(frame, ids), target)
+    assert same(by_row, by_person)
+    assert by_person.features_ == by_row.features_
+    assert timeless(by_person.to_dict()) == timeless(by_row.to_dict())
+
+
+def test_people_with_several_rows_cost_no_more_than_epsilon(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    table = of_people(frame, pl.Series("patient_id", [at // 4 for at in range(ROWS)]))
+    model = make(schema=PEOPLE, rows_per_person=3)
+    before = model.events_of(table, target)
+    with sf.Ledger.grant(frame, epsilon=2.0, delta=DELTA, path=tmp_path / "people", unit="person") as ledger:
+        model = make(schema=PEOPLE, rows_per_person=3, ledger=ledger).fit(table, target)
+        assert counted(ledger.events) == counted(model.events_) == counted(before)
+    assert 0.9 < spent(before, DELTA).epsilon <= 1.0
+    assert model.spent_.unit == "person"
+    with granted(tmp_path, frame, 2.0) as ledger, pytest.raises(OptionError, match="protects a person, and the ledger"):
+        make(schema=PEOPLE, rows_per_person=3, ledger=ledger).fit(table, target)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 10.0])
+def test_no_person_moves_a_sum_further_than_is_paid_for(make: Callable[..., Any], epsilon: float) -> None:
+    """By brute force: fits without each of the people, two of whom have five rows, and one of whom is in no row."""
+    if type(make())._learn is PrivateEstimator._learn:
+        return  # it asks for no sums: see the tests of its steps
+    frame, target = records(make(), rows=16)
+    ids = pl.Series("patient_id", [1, 1, 2, 2, 2, 2, 2, 1, 1, 1, 3, 4, None, None, 5, 5])
+    model = make(schema=PEOPLE, epsilon=epsilon, rows_per_person=5, insecure_seed=1)
+    if is_classifier(model):
+        model.set_params(classes=("no", "yes"))
+    elif is_regressor(model):
+        model.set_params(target_bounds=(0, 1000))  # the target has no name there
+    assert_sums_are_bounded(model, of_people(frame, ids), target)
+
+
+def test_a_person_with_most_rows_counts_as_often_as_the_bound_says() -> None:
+    frame = pl.DataFrame({"age": [75.0] * 1000 + [25.0] * 3})
+    table = of_people(frame, pl.Series("patient_id", [1] * 1000 + [2, 3, 4]))
+    terms: dict[str, Any] = {"classes": (0, 1), "cells": 2, "rows_per_person": 2}
+    model = PrivateNaiveBayes(epsilon=1e5, delta=0.1, **terms).fit(table, np.ones(1003, dtype=np.int64))
+    chances = np.exp(model.feature_log_prob_[1][:2])
+    assert chances[1] / chances[0] == pytest.approx(2 / 3, rel=0.05)  # 2 of 1,000 rows, and 3 of the others
+
+
+def test_what_is_undeclared_is_estimated_on_one_row_of_each_person(make: Callable[..., Any]) -> None:
+    """Someone with very many rows far away from all others does not widen the bounds."""
+    frame, target = records(make(), rows=2000)
+    far = frame.with_columns(age=pl.when(pl.int_range(pl.len()) < 900).then(1e7).otherwise("age"))
+    ids = pl.Series("patient_id", [0] * 900 + list(range(1, 1101)))
+    terms = {"schema": None, "epsilon": 4.0, "delta": 1e-4}
+    by_person = make(**terms, rows_per_person=900).fit(of_people(far, ids), target)
+    by_row = make(**terms).fit(far, target)
+    ends = [one.features_.features[0].bounds[1] for one in (by_person, by_row)]
+    assert ends[0] < 1000 < 1e6 < ends[1]
+
+
+def test_a_bound_that_is_none_and_a_column_that_is_none_are_refused(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    table = of_people(frame)
+    with pytest.raises(OptionError, match="the rows of a person are not bounded"):
+        make(schema=PEOPLE).fit(table, target)
+    with pytest.raises(OptionError, match="rows_per_person needs a person column"):
+        make(rows_per_person=2).fit(frame, target)
+    for bound in (0, -1, 1.5, "2", True):
+        with pytest.raises(OptionError, match="the rows of a person must be a whole number"):
+            make(schema=PEOPLE, rows_per_person=bound).fit(table, target)
+    with pytest.raises(InputError, match="asks to protect people, but there is no column 'patient_id'"):
+        make(schema=PEOPLE, rows_per_person=2).fit(frame, target)
+    with pytest.raises(InputError, match="'patient_id' says which rows are of the same person"):
+        make(schema=PEOPLE, rows_per_person=2).fit(table, "patient_id")
+    with pytest.raises(InputError, match="no column beside the person column"):
+        make(schema=PEOPLE, rows_per_person=2).fit(sf.Table.of(IDS.to_frame(), person="patient_id"), target)
+    other = sf.Schema([*SCHEMA.columns, sf.Column(name="person", role="person")])
+    with pytest.raises(OptionError, match="the person column of the table is 'patient_id', and of the schema 'person'"):
+        make(schema=other, rows_per_person=2).fit(table, target)
+
+
+def test_delta_is_below_one_over_the_people(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    table = of_people(frame, pl.Series("patient_id", [at // 4 for at in range(ROWS)]))
+    public = {"rows": ROWS // 4} if "rows" in make().get_params() else {}
+    make(schema=PEOPLE, rows_per_person=4, delta=0.99 / (ROWS / 4), **public).fit(table, target)
+    with pytest.raises(OptionError, match="one over the number of people"):
+        make(schema=PEOPLE, rows_per_person=4, delta=1 / (ROWS / 4), **public).fit(table, target)
+
+
+def test_the_schema_of_an_estimator_may_name_the_person_of_a_frame(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    table, terms = of_people(frame), {"rows_per_person": 2, "insecure_seed": 1}
+    by_table = make(schema=SCHEMA, **terms).fit(table, target)
+    for given in (table.to_polars(), table.to_polars().to_pandas()):
+        assert same(by_table, make(schema=PEOPLE, **terms).fit(given, target))
+    assert np.array_equal(answers(by_table, table), answers(by_table, frame))
+
+
+def test_without_privacy_all_rows_of_all_people_count(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    ids = pl.Series("patient_id", [1] * ROWS)
+    seed = {"random_state": 0} if "random_state" in make().get_params() else {}
+    plain = make(epsilon=math.inf, **seed).fit(frame, target)
+    assert same(plain, make(epsilon=math.inf, schema=PEOPLE, **seed).fit(of_people(frame, ids), target))
 
 
 # --- whether the claim is true ---

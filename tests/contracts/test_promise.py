@@ -37,6 +37,7 @@ SCHEMA = sf.Schema(
         sf.Column(name="sex", domain=("f", "m")),
         sf.Column(name="cost", kind="number", bounds=(0, 1000)),
         sf.Column(name="ill", kind="category", domain=("no", "yes")),
+        sf.Column(name="patient_id", role="person"),
     ]
 )
 
@@ -71,6 +72,33 @@ def table_of(records: list[Record], folder: Path, columns: tuple[str, ...] = tup
     rows = [",".join(json.dumps(one[name], ensure_ascii=False) for name in columns) for one in records]
     path.write_text("\n".join([",".join(columns), *rows]) + "\n", encoding="utf-8")
     return sf.read(path, schema=sf.Schema(SCHEMA[name] for name in columns))
+
+
+BOUND = 2
+"""How many rows of a person count, where people are protected."""
+MORE_PEOPLE: dict[str, list[tuple[int, Record]]] = {
+    "a row at the top": [(0, {**PERSON, "patient_id": "300"})],
+    "rows all over": [(at, {**PERSON, "age": 20 + at, "patient_id": "300"}) for at in (0, 31, 60, 93)],
+    "most rows": [(90, {**PERSON, "cost": 5.0 * at, "patient_id": "300"}) for at in range(60)],
+    "odd values": [(at, {**MORE["odd values"][1], "patient_id": "a. b."}) for at in (0, 91)],
+    "a rare class": [(7, {**PERSON, "ill": "perhaps", "patient_id": "3.5"})] * 3,
+    "nothing but gaps": [(30, {**dict.fromkeys(PERSON, ""), "patient_id": "1e3"})] * 2,
+    "a row of nobody": [(30, {**PERSON, "patient_id": ""})],
+}
+"""One person more: where their rows are put in, and what they are."""
+
+
+def visits() -> list[Record]:
+    """Return the records as rows of people, of whom most have one to three, and of nobody."""
+    owners = [f"{at // 2}" if at % 3 else f"{at}" for at in range(90)]
+    return [{**one, "patient_id": "" if at % 13 == 5 else owners[at]} for at, one in enumerate(people())]
+
+
+def with_a_person_more(more: str) -> list[Record]:
+    found = visits()
+    for at, record in MORE_PEOPLE[more]:
+        found.insert(at, record)
+    return found
 
 
 def with_one_more(more: str) -> list[Record]:
@@ -148,7 +176,8 @@ TRAININGS: dict[str, dict[str, Any]] = {
 def released(
     records: list[Record], folder: Path, model: str, *, scores: str, rows: int | None, epsilon: str = "1"
 ) -> dict[str, Any]:
-    table = table_of(records, folder)
+    of_people = "patient_id" in records[0]
+    table = table_of(records, folder, tuple(records[0]))
     training = quietly(
         sf.train,
         table,
@@ -157,6 +186,7 @@ def released(
         delta=DELTA,
         split=Split(scores=scores),
         privacy=Privacy(rows=rows),
+        **({"rows_per_person": BOUND} if of_people else {}),
         **TRAININGS[model],
     )
     quietly(sf.save, training, folder / "out")
@@ -209,10 +239,12 @@ def test_a_sweep_of_several_epsilons_is_the_same_too(tmp_path: Path) -> None:
 
 
 def fitted(name: str, records: list[Record], folder: Path) -> dict[str, Any]:
+    person = ["patient_id"] if "patient_id" in records[0] else []
     model = ESTIMATORS[name](**{"delta": DELTA, "epsilon": 1.0, **QUICK.get(name, {})})
+    model.set_params(rows_per_person=BOUND if person else None)
     target = "ill" if is_classifier(model) else "cost" if is_regressor(model) else None
     inputs = ["age", "sex", "cost"] if get_tags(model).input_tags.categorical else ["age", "cost"]
-    used = [*(one for one in inputs if one != target), *([target] if target else [])]
+    used = [*(one for one in inputs if one != target), *([target] if target else []), *person]
     quietly(model.fit, table_of(records, folder, tuple(used)), *([target] if target else []))
     arrays, facts = model.state()
     return {
@@ -232,6 +264,62 @@ def fitted_to_people(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("more", ["a record in the middle", "odd values", "a rare class", "nothing but gaps"])
 def test_every_estimator_is_the_same_but_for_its_noisy_arrays(name: str, more: str, tmp_path: Path) -> None:
     assert fitted_to_people(name) == fitted(name, with_one_more(more), tmp_path / "other")
+
+
+# --- one person more, with all of their rows ---
+
+
+@cache
+def released_of_visits(model: str, scores: str, rows: int | None, epsilon: str = "1") -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        return released(visits(), Path(folder, "one"), model, scores=scores, rows=rows, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("model", TRAININGS)
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_all_files_of_a_model_for_people_are_the_same_but_for_its_weights(
+    model: str, more: str, tmp_path: Path
+) -> None:
+    one = released_of_visits(model, "none", 40)
+    assert one == released(with_a_person_more(more), tmp_path / "other", model, scores="none", rows=40)
+    assert one["certificate.json"]["unit"] == "person"
+
+
+@pytest.mark.parametrize("model", ["naive-bayes", "mlp"])
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_noisy_scores_and_a_bought_number_of_people_are_all_else_that_differs(
+    model: str, more: str, tmp_path: Path
+) -> None:
+    epsilon = "1" if model == "mlp" else "0.5,2"
+    one = released_of_visits(model, "noisy", None, epsilon)
+    other = with_a_person_more(more)
+    assert one == released(other, tmp_path / "other", model, scores="noisy", rows=None, epsilon=epsilon)
+
+
+@cache
+def fitted_to_visits(name: str) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        return fitted(name, visits(), Path(folder, "one"))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_every_estimator_for_people_is_the_same_but_for_its_noisy_arrays(name: str, more: str, tmp_path: Path) -> None:
+    assert fitted_to_visits(name) == fitted(name, with_a_person_more(more), tmp_path / "other")
+
+
+@pytest.mark.parametrize("more", ["most rows", "odd values"])
+def test_a_search_for_people_costs_the_same_and_tries_the_same_settings(more: str, tmp_path: Path) -> None:
+    found = []
+    for name, records in (("one", visits()), ("other", with_a_person_more(more))):
+        table = table_of(records, tmp_path / name, tuple(records[0]))
+        search = PrivateSearch(
+            estimator=PrivateNaiveBayes(rows_per_person=BOUND), settings={"cells": [2, 20]}, way="composition",
+            delta=DELTA, epsilon=2.0,
+        )  # fmt: skip
+        quietly(search.fit, table, "ill")
+        found.append(([one.to_dict() for one in search.events_], search.spent_.to_dict(), search.classes_.tolist()))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("more", ["a record at the end", "odd values"])
@@ -289,6 +377,34 @@ def test_a_trainer_does_the_same_with_one_sample_more() -> None:
         trainer.fit(torch.randn(rows, 3), torch.arange(rows) % 2)
         found.append(public_form(trainer.to_dict(), ("/history/*/seconds",)))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9], ids=["one row", "two rows", "more rows than count"])
+@pytest.mark.parametrize("at", [0, 60], ids=["at the top", "at the end"])
+def test_a_trainer_of_people_does_the_same_with_one_person_more(rows: int, at: int) -> None:
+    chance = np.random.default_rng(3)
+    inputs, people = chance.normal(size=(60, 3)), chance.integers(-1, 25, 60)
+    found = []
+    for more in (0, rows):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 2)
+        trainer = Trainer(
+            module, epsilon=1.0, delta=DELTA, batch_size=8, epochs=2, privacy=Privacy(rows=25),
+            optimizer=Sgd(learning_rate=0.1),
+        )  # fmt: skip
+        given = np.insert(inputs, [at] * more, 5.0, axis=0), np.insert(people % 2, [at] * more, 1)
+        trainer.fit(*given, people=np.insert(people, [at] * more, 99), rows_per_person=4)
+        found.append(public_form(trainer.to_dict(), ("/history/*/seconds",)))
+    assert found[0] == found[1]
+    assert {event["unit"] for event in units_in(found[0]["events"])} == {"person"}
+
+
+def units_in(events: Any) -> list[dict[str, Any]]:
+    """Return the innermost events."""
+    if isinstance(events, list):
+        return [one for event in events for one in units_in(event)]
+    inner = events.get("event", events.get("events"))
+    return [events] if inner is None else units_in(inner)
 
 
 # --- statistics and perturbed records ---
@@ -375,3 +491,56 @@ def test_what_counts_as_noisy_is(tmp_path: Path) -> None:
         assert told["scores"] == "noisy"
         assert told["events"]
     assert all((weights[0][key] != weights[1][key]).any() for key in weights[0])
+
+
+# --- synthetic tables of people ---
+
+
+def synthesized(records: list[Record], folder: Path, **options: Any) -> dict[str, Any]:
+    table_of(records, folder, (*PERSON, "patient_id"))
+    path = folder / "people.csv"
+    ledger = folder / "some.ledger"
+    sf.Ledger.grant(sf.read(path), epsilon=9, delta=DELTA, path=ledger, unit="person").close()
+    release = quietly(
+        sf.synthesize,
+        path,
+        2,
+        delta=DELTA,
+        schema=SCHEMA,
+        target="ill",
+        rows_per_person=BOUND,
+        ledger=ledger,
+        **options,
+    )
+    sf.save(release, folder / "out")
+    noisy = {
+        "certificate.json": (*CERTIFICATE, "/claims/rows", "/files/*/bytes"),
+        "generator.json": ("/settings/*", "/domain/columns/*/step"),
+    }
+    found = public_files(folder / "out", noisy, pages=False)
+    found["generator.safetensors"] = {
+        name: (kind, len(shape) if isinstance(shape, tuple) else shape)
+        for name, (kind, shape) in found["generator.safetensors"].items()
+    }
+    hidden = ("/rows", "/loss/*", "/note", "/seconds", "/assessment/*", "/made")
+    with sf.Ledger(ledger) as book:
+        spent = [one.to_dict() for one in release.events], book.spent.epsilon, book.unit
+    return {**found, "--json": public_form(release.to_dict(), hidden), "ledger": spent}
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "rows": {"rows": 20},
+    "as many rows": {"method": "independent"},
+    "people": {"people": 15},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_a_synthetic_table_is_the_same_with_one_person_more_but_for_its_noise(
+    way: str, more: str, tmp_path: Path
+) -> None:
+    one = synthesized(visits(), tmp_path / "one", **WAYS[way])
+    other = synthesized(with_a_person_more(more), tmp_path / "other", **WAYS[way])
+    assert one == other
+    assert one["ledger"][2] == "person"

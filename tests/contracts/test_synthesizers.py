@@ -24,6 +24,7 @@ from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
 from sfumato.synthesizers import METHODS, Aim, AutoEncoderMixture, Copula, Independent, LabelledTree, Synthesizer
 from sfumato.synthesizers.state import State
+from sfumato.synthesizers.steps import Steps
 from sfumato.synthesizers.tables.base import Rows
 from sfumato.synthesizers.tables.columns.description import record_weights
 from tests.forgery import change_json, failed
@@ -127,6 +128,26 @@ def test_one_weighted_record_moves_every_sum_by_at_most_its_weight(method: Synth
 
 
 @every
+def test_a_person_moves_every_sum_by_at_most_their_rows_times_its_norm(method: Synthesizer) -> None:
+    """The noise is as many times as large (`NoisySums`), and DP-SGD draws rows, so it refuses people with several."""
+    rows = coded(people(120))
+    sums = Recording(NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1)))
+    method.learn(rows, sums, np.random.default_rng(1))
+    for person in ([3, 50, 119], [7, 8, 9]):
+        fewer = Rows(rows.axes, tuple(np.delete(one, person) for one in rows.codes), rows.label)
+        less = Recording(sums, sums.asked)
+        method.learn(fewer, less, np.random.default_rng(1))
+        for whole, part in zip(sums.asked, less.asked, strict=True):
+            assert np.linalg.norm(whole[1] - part[1]) <= 3 * whole[2] * (1 + 1e-9)
+        for (scores, sensitivity), (others, _) in zip(sums.scores, less.scores, strict=True):
+            assert np.abs(scores - others).max() <= 3 * sensitivity
+    for name, share in sums.shares.items():
+        one, three = (NoisySums(sums.shares, 1.0, Source(), rows_per_person=rows) for rows in (1, 3))
+        assert three.multiplier_of(name) == 3 * one.multiplier_of(name)
+        assert isinstance(share, Steps) == (name == "training")
+
+
+@every
 def test_without_noise_each_column_keeps_its_shares(method: Synthesizer) -> None:
     rows = coded(people(2000))
     model = method.learn(rows, NoisySums(method.shares(rows.axes, rows.label), 0.0, Source()), np.random.default_rng(0))
@@ -213,6 +234,44 @@ def test_the_same_seeds_give_the_same_rows_and_others_do_not(method: Synthesizer
     one, same, other = (made(method, frame, insecure_seed=seed).table.to_polars() for seed in (1, 1, 2))
     assert one.equals(same)
     assert not one.equals(other)
+
+
+@every
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "bought"])
+def test_with_one_row_per_person_all_is_as_for_rows(method: Synthesizer, declared: bool) -> None:
+    frame = people(200).drop("since")
+    kinds = [sf.Column(name=one.name, kind=one.kind, role=one.role) for one in SCHEMA.columns]
+    schema = SCHEMA if declared else sf.Schema(kinds)
+    options: dict[str, Any] = {"method": method, "delta": 1e-4, "rows": 30, "ledger": False, "insecure_seed": 3}
+    rows = sf.synthesize(sf.Table(frame, schema), 9, **options)
+    whose = frame.with_columns(person=pl.Series(np.random.default_rng(0).permutation(200)))
+    own = sf.Schema([*schema.columns, sf.Column(name="person", role="person")])
+    persons = sf.synthesize(sf.Table(whose, own), 9, rows_per_person=1, **options)
+    assert persons.table.to_polars().equals(rows.table.to_polars())
+    assert_same(persons.model.to_state(), rows.model.to_state())
+    assert persons.plan.noise == rows.plan.noise
+    assert [one.unit for one in persons.events] == ["person"] * len(rows.events)
+    without = [
+        json.dumps([one.to_dict() for one in each.events]).replace(', "unit": "person"', "") for each in (persons, rows)
+    ]
+    assert without[0] == without[1]
+    assert persons.spent.epsilon == rows.spent.epsilon
+
+
+@every
+def test_people_are_drawn_by_every_method(method: Synthesizer, tmp_path: Path) -> None:
+    frame = people(200).drop("since").with_columns(person=pl.Series(np.arange(200) // 3))
+    schema = sf.Schema([*SCHEMA.columns, sf.Column(name="person", role="person")])
+    table = sf.Table(frame, schema)
+    release = sf.synthesize(table, 5, method=method, rows_per_person=3, people=40, ledger=False)
+    sf.save(release, tmp_path / "made")
+    assert failed(tmp_path / "made") == []
+    drawn = release.table.to_polars()
+    assert drawn.columns == ["person", "age", "pay", "sex", "ill"]
+    assert drawn["person"].n_unique() == 40
+    assert drawn.group_by("person").len()["len"].max() <= 3
+    assert set(drawn["ill"].drop_nulls()) <= {"no", "yes"}
+    assert sf.load(tmp_path / "made").sample(9, seed=1).equals(release.sample(9, seed=1))
 
 
 @every

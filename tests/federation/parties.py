@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -33,5 +34,9 @@ def make(name, folder, *, factor):
     def mirror(request):
         return {"arrived": hashlib.sha256(request["data"]).hexdigest(), "data": noise(factor, request["size"])}
 
+    def sleep(request):
+        time.sleep(request["seconds"])
+        return {"slept": request["seconds"]}
+
     masked = masked_handlers(roster(), name, identity(name), contribute)
-    return Party(name, {**masked, **plain_handlers(contribute), "mirror": mirror})
+    return Party(name, {**masked, **plain_handlers(contribute), "mirror": mirror, "sleep": sleep})

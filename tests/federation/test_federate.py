@@ -123,6 +123,20 @@ def test_a_client_is_never_taken_for_a_row(where, saved, tmp_path):
     assert any("protect a client" in str(one.measured) for one in failed)
 
 
+def test_by_ckks_the_noise_of_one_holder_is_counted_and_verified(tmp_path):
+    release = trained(level="client", epsilon=20.0, secure="ckks", rounds=1)
+    assert {one.event.shares for one in release.events} == {1}
+    sf.save(release, tmp_path / "ckks")
+    assert sf.verify(tmp_path / "ckks").ok
+    masked = trained(level="client", epsilon=20.0, rounds=1)
+    sf.save(masked, tmp_path / "masked")
+    (tmp_path / "forged").mkdir()
+    failed = sf.verify(
+        changed(tmp_path, tmp_path / "forged", "masked", lambda one: one["parameters"].update(secure="ckks"))
+    )
+    assert any("honest" in str(one.measured) for one in failed.failed)
+
+
 def test_a_ledger_refuses_a_training_beyond_its_budget(tmp_path):
     data = {"north": rows(150, 0), "south": rows(150, 1)}
     asked = {"rounds": 1, "epsilon": 1.0, "ledgers": tmp_path / "ledgers"}
@@ -189,6 +203,12 @@ def test_every_round_leaves_its_model(tmp_path):
     [
         ({"a": rows(40), "b": rows(40).drop("age")}, {}, InputError, "holder 'b'"),
         ({"a": rows(40), "b": rows(0)}, {}, InputError, "holder 'b'"),
+        (
+            {"a": rows(40), "b": rows(40).with_columns(ill=pl.lit("perhaps"))},
+            {},
+            InputError,
+            "holder 'b': no record has one",
+        ),
         ({"../a": rows(40)}, {}, OptionError, "letters, digits"),
         (None, {"schema": sf.Schema([sf.Column(name="ill", domain=("no", "yes"))])}, SchemaError, "'age'"),
         (
@@ -320,3 +340,11 @@ def test_an_agreement_that_was_changed_is_refused(tmp_path):
         read_agreement(agreed)
     with pytest.raises(InputError, match="missing or damaged"):
         read_agreement(tmp_path / "nothing.json")
+
+
+def test_holders_whose_tables_name_people_are_refused() -> None:
+    frame = pl.DataFrame({"patient_id": [1, 1, 2] * 50, "age": range(150), "ill": ["no", "yes", "no"] * 50})
+    declared = [sf.Column(name="patient_id", role="person"), sf.Column(name="age", bounds=(0, 150))]
+    schema = sf.Schema([*declared, sf.Column(name="ill", domain=("no", "yes"))])
+    with pytest.raises(sf.errors.OptionError, match="a federated training is about rows, and column 'patient_id'"):
+        sf.federate({name: sf.Table(frame, schema) for name in "ab"}, target="ill", rounds=1)

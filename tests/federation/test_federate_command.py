@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import sfumato as sf
 from sfumato.cli.commands.federate import federate
-from sfumato.errors import OptionError, SchemaError
+from sfumato.errors import InputError, OptionError, SchemaError
 
 QUICK = ["--rounds", "2", "--learning-rate", "0.2", "--simulate"]
 NURSERY = ["nursery", "--target", "class"]
@@ -74,10 +74,10 @@ def test_images_without_privacy_have_a_recipe_of_their_own_which_each_option_cha
         plan = json.loads((folder / "out.plan.json").read_text())["plan"]
         return [plan[one] for one in ("rounds", "momentum", "decay", "augment")]
 
-    assert planned() == [30, 0.7, True, True]
+    assert planned() == [60, 0.5, True, True]
     assert planned("--no-augment", "--no-decay", "--momentum", "0", "--rounds", "4") == [4, 0.0, False, False]
     assert planned("--epsilon", "3") == [10, 0.0, False, False]
-    assert planned("--model", "scattering-linear") == [30, 0.7, True, False]
+    assert planned("--model", "scattering-linear") == [60, 0.5, True, False]
 
 
 def test_the_same_command_goes_on_after_the_last_finished_round(folder, monkeypatch):
@@ -102,11 +102,22 @@ def test_the_same_command_goes_on_after_the_last_finished_round(folder, monkeypa
     assert json.loads(again.stdout)["final"] == whole["final"]
 
 
+def test_a_file_without_a_column_is_named(folder):
+    (folder / "data").mkdir()
+    (folder / "data" / "north.csv").write_text(TABLE)
+    (folder / "data" / "south.csv").write_text(TABLE.replace("sex", "gender"))
+    with pytest.raises(InputError, match="holder 'south': there is no column 'sex'"):
+        run("data", *DECLARED, *QUICK)
+
+
 def test_the_commands_for_real_hosts_name_every_step(folder):
     done = run(*NURSERY, "--hosts", "north,south", "--address", "fed.example.org:9092", "-o", "out")
     for step in ("authority", "key --folder south", "agree --plan out.plan.json", "coordinate", "join --name north"):
         assert step in done.stdout
     assert json.loads((folder / "out.plan.json").read_text())["plan"]["threshold"] == 2
+    assert "timeout" not in done.stdout
+    done = run(*NURSERY, "--hosts", "north,south", "--address", "fed.example.org:9092", "-o", "out", "--timeout", "20")
+    assert "--set output=out --set timeout=20\n" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -115,6 +126,8 @@ def test_the_commands_for_real_hosts_name_every_step(folder):
         ([*NURSERY, "--hosts", "north,south"], OptionError, "--address"),
         ([*NURSERY, "--hosts", "north,south", "--address", "nowhere"], OptionError, "HOST:PORT"),
         ([*NURSERY, "--simulate", "--processes"], OptionError, "exclude each other"),
+        ([*NURSERY, "--simulate", "--timeout", "9"], OptionError, "--timeout is for holders that are processes"),
+        ([*NURSERY, "--processes", "--timeout", "0"], OptionError, "--timeout must be"),
         ([*NURSERY, "--numbers", "form"], OptionError, "built in"),
         (["table.csv", "--target", "ill", "--simulate"], SchemaError, "not declared"),
         (["table.csv", *DECLARED, "--simulate", "--model", "cnn"], OptionError, "logistic, mlp"),

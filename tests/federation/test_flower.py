@@ -100,11 +100,22 @@ def test_messages_of_several_pieces_arrive_bit_by_bit(running):
     assert running.deployment.channel.received["north"] > len(there)
 
 
+def test_a_straggler_is_waited_for_as_long_as_is_set_and_comes_back(running):
+    channel = running.deployment.channel
+    channel.timeout = 100.0
+    waits = {name: {"kind": "sleep", "seconds": 130.0 if name == "north" else 0.0} for name in NAMES}
+    replies = channel.ask(waits)
+    assert sorted(replies.arrived) == ["east", "south"]
+    assert not replies.refused
+    channel.timeout = None
+    assert MaskedSum(roster()).total(running.channel, 5, REQUESTS).present == NAMES
+
+
 def test_the_others_go_on_without_a_killed_party(running):
     process = running.deployment.processes["south"]
     process.kill()
     process.wait()
-    found = MaskedSum(roster()).total(running.channel, 3, REQUESTS)
+    found = MaskedSum(roster()).total(running.channel, 6, REQUESTS)
     assert found.present == ("east", "north")
     assert found.total.tolist() == [23 * one for one in range(5)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -44,8 +46,25 @@ def test_training_with_a_secure_sum_equals_that_in_clear_bit_by_bit(secure, in_c
 
 @pytest.mark.parametrize("secure", ["ckks", pytest.param("threshold", marks=needs_openfhe)])
 def test_clients_add_their_noise_under_encryption_too(secure):
-    found = simulate(plan(level="client", epsilon=2.0, rounds=1, delta=1e-3), data(), secure=secure)
+    honest = 1 if secure == "ckks" else None
+    found = simulate(plan(level="client", epsilon=2.0, rounds=1, delta=1e-3, honest=honest), data(), secure=secure)
     assert 1.2 < found.epsilon <= 2.0
+
+
+def test_by_ckks_the_noise_of_one_client_is_enough():
+    """A coordinator that lies can have a single update opened, with one share of the noise."""
+    how = plan(level="client", epsilon=2.0)
+    with pytest.raises(OptionError, match="the noise of one holder must do"):
+        check_secure(how, "ckks", 4)
+    alone = ClientNoise.of(replace(how, honest=1), parties=4, weights=8)
+    assert alone.event.shares == 1
+    assert alone.epsilon <= 2.0
+    assert alone.scale * alone.code.step > 1.7 * ClientNoise.of(how, 4, 8).scale * ClientNoise.of(how, 4, 8).code.step
+
+
+def test_no_more_shares_of_noise_are_counted_than_holders_must_answer():
+    with pytest.raises(OptionError, match="4 shares of noise cannot be relied on: only 3 holders"):
+        plan(honest=4)
 
 
 def test_sums_under_encryption_are_for_at_most_255_holders():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.errors import ProtocolError
+from sfumato.errors import OptionError, ProtocolError
+from sfumato.federation.anonymity.anonymize import anonymize_union
 from sfumato.federation.anonymity.assess import assess_union, contribution
 from sfumato.federation.channel import InProcess, Party
 from sfumato.federation.secure.masks import Roster
@@ -78,3 +81,77 @@ def test_a_union_without_one_party_is_refused_and_names_it(bad, said):
     with pytest.raises(ProtocolError, match="south") as caught:
         assess_union(channel, PlainSum(), SCHEMA)
     assert said in str(caught.value)
+
+
+# --- people ---------------------------------------------------------------------------------------
+
+
+PEOPLE = sf.Schema(
+    [
+        sf.Column(name="patient", role="person"),
+        sf.Column(name="age", role="quasi", bounds=(0, 3)),
+        sf.Column(name="city", role="quasi", domain=("Bonn", "Oslo")),
+    ]
+)
+VISIT = st.tuples(st.sampled_from([1, 2, 3, None]), st.sampled_from([0, 1, None]), st.sampled_from(["Bonn", "Oslo"]))
+
+
+def at_holders(parts: list[list[tuple[Any, ...]]]) -> tuple[InProcess, pl.DataFrame]:
+    """Return a channel to holders of visits, and their pooled table, in which people of two holders are different."""
+    types = {"patient": pl.Int64, "age": pl.Int64, "city": pl.String}
+    tables = [pl.DataFrame(rows, schema=types, orient="row") for rows in parts]
+    parties = [Party(f"h{at}", plain_handlers(contribution(table))) for at, table in enumerate(tables)]
+    return InProcess(parties), pl.concat(
+        [one.with_columns(pl.col("patient") + 100 * at) for at, one in enumerate(tables)]
+    )
+
+
+@pytest.mark.parametrize("stepwise", [False, True])
+@given(parts=st.lists(st.lists(VISIT, max_size=8), min_size=2, max_size=3).filter(any))
+@settings(deadline=None, max_examples=40)
+def test_people_of_disjoint_holders_are_counted_as_if_pooled(
+    parts: list[list[tuple[Any, ...]]], *, stepwise: bool
+) -> None:
+    channel, pooled = at_holders(parts)
+    union = assess_union(channel, PlainSum(), PEOPLE, stepwise=stepwise, people_are_disjoint=True)
+    alone = sf.assess(pooled, schema=PEOPLE)
+    assert (union.k, union.classes, union.unit) == (alone.k, alone.classes, "person")
+    assert union.risk.prosecutor_max == alone.risk.prosecutor_max
+    assert union.risk.marketer == pytest.approx(alone.risk.marketer)
+    assert union.risk.uniques >= alone.risk.uniques
+    assert union.people.people >= alone.people.people
+
+
+def test_people_who_have_one_class_are_measured_exactly() -> None:
+    rows = [(who, who % 2, "Bonn") for who in (1, 1, 1, 2, 3, 3)]
+    channel, pooled = at_holders([rows, rows, []])
+    union = assess_union(channel, PlainSum(), PEOPLE, people_are_disjoint=True)
+    alone = sf.assess(pooled, schema=PEOPLE)
+    assert union.risk == alone.risk
+    assert (union.people.people, union.k) == (6, 2)
+    assert union.to_dict()["options"]["people_are_disjoint"] == "declared"
+    by_row = sf.Schema(one for one in PEOPLE.columns if one.name != "patient")
+    assert assess_union(channel, PlainSum(), by_row).k == 2
+
+
+def test_people_at_several_holders_are_not_assumed_away() -> None:
+    channel, _ = at_holders([[(1, 0, "Bonn")], [(2, 0, "Bonn")]])
+    with pytest.raises(OptionError, match="people may have rows at several holders"):
+        assess_union(channel, PlainSum(), PEOPLE)
+    sensitive = sf.Schema([*PEOPLE.columns, sf.Column(name="ill", role="sensitive", domain=("no", "yes"))])
+    with pytest.raises(OptionError, match="sensitive values of people are not counted across holders, got 'ill'"):
+        assess_union(channel, PlainSum(), sensitive, people_are_disjoint=True)
+    with pytest.raises(OptionError, match="anonymizing the union of several tables is about rows"):
+        anonymize_union(channel, PlainSum(), PEOPLE, "k=2")
+
+
+def test_a_holder_that_protects_people_does_not_count_rows() -> None:
+    table = sf.Table.of(pl.DataFrame({"patient": [1, 1], "age": [0, 1], "city": ["Bonn"] * 2}), person="patient")
+    channel = InProcess([Party("north", plain_handlers(contribution(table)))])
+    by_row = sf.Schema(one for one in PEOPLE.columns if one.name != "patient")
+    with pytest.raises(ProtocolError, match="protects the people of column 'patient', and rows are to be counted"):
+        assess_union(channel, PlainSum(), by_row)
+    assert assess_union(channel, PlainSum(), PEOPLE, people_are_disjoint=True).k == 1
+    lacking = InProcess([Party("north", plain_handlers(contribution(pl.DataFrame({"age": [0], "city": ["Bonn"]}))))])
+    with pytest.raises(sf.errors.SfumatoError, match="lacks the column 'patient'"):
+        assess_union(lacking, PlainSum(), PEOPLE, people_are_disjoint=True)

@@ -2,7 +2,8 @@
 
 An estimator learns from a table, and from the same table without one record, while both are given the same noisy
 answers: so its second question may depend on the first answer, as it does in earnest. What the two ask must differ
-by no more than the norm they declare, which must be the same, since noise is calibrated to it.
+by no more than the norm they declare, which must be the same, since noise is calibrated to it. If the table has a
+person column, one person is left out with all of their rows, and the questions may differ by that many norms.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from sfumato.budget import Source
 from sfumato.learners import PrivateEstimator
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
-from sfumato.learners.networks.architectures import ImageInputs
 
 __all__ = ["assert_sums_are_bounded"]
 
@@ -41,7 +41,8 @@ class Recording(NoisySums):
     """Noisy sums that keep what they were asked, or that answer what another has answered."""
 
     def __init__(self, like: NoisySums, answers: list[Asked] | None = None) -> None:
-        super().__init__(like.shares, like.multiplier, Source(insecure_seed=7))
+        bound = like.rows_per_person
+        super().__init__(like.shares, like.multiplier, Source(insecure_seed=7), rows_per_person=bound)
         self.asked: list[Asked] = []
         self._answers = answers
 
@@ -62,33 +63,32 @@ def assert_sums_are_bounded(
     y: Any = None,
     records: Iterable[int] | None = None,
 ) -> None:
-    """Fit a model with and without each record, and compare every sum that it asks for.
+    """Fit a model with and without each record, or each person, and compare every sum that it asks for.
 
     Parameters
     ----------
     model : PrivateEstimator
-        With a finite epsilon. What is public of the columns and the target must be declared.
+        With a finite epsilon. What is public of the columns and the target must be declared. Nobody may have more rows
+        than count, since which of them are drawn is random.
     X, y : table or `ImageInputs`, and target
     records : iterable of int, optional
-        Which records to leave out, one after the other; by default all.
+        Which records, or people in the order of their first rows, to leave out one after the other; by default all.
     """
     columns = Columns.of(X)
     target = None if y is None else pl.Series("target", np.asarray(y))
+    units, bound = columns.units, 1 if columns.people is None else model.rows_per_person
+    assert bound is not None
+    assert np.bincount(units).max() <= bound
     whole = _asked(model, columns, target, None)
-    for record in range(columns.rows) if records is None else records:
-        kept = np.delete(np.arange(columns.rows), record)
-        fewer = replace(columns, values=tuple(one[kept] for one in columns.values), **_images(columns, kept))
-        less = _asked(model, fewer, None if target is None else target[kept], whole)
+    for record in range(units.max() + 1) if records is None else records:
+        kept = np.flatnonzero(units != record)
+        less = _asked(model, columns.take(kept), None if target is None else target[kept], whole)
         for with_it, without in zip(whole, less, strict=True):
             assert with_it.name == without.name
             assert with_it.norm == without.norm, f"the norm of '{with_it.name}' depends on a record"
             assert with_it.exact.shape == without.exact.shape, f"the shape of '{with_it.name}' depends on a record"
             difference = float(np.linalg.norm((with_it.exact - without.exact).ravel()))
-            assert difference <= with_it.norm * (1 + _SLACK), f"'{with_it.name}' changes by {difference}"
-
-
-def _images(columns: Columns, kept: Any) -> dict[str, Any]:
-    return {"array": columns.array[kept]} if isinstance(columns, ImageInputs) else {}
+            assert difference <= bound * with_it.norm * (1 + _SLACK), f"'{with_it.name}' changes by {difference}"
 
 
 def _asked(

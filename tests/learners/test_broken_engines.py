@@ -36,14 +36,14 @@ def test_our_engine_passes(make: Maker, check: Any) -> None:
 
 
 class Unclipped(Step):
-    def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> ClippedSum:
+    def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None, people: Any = None) -> ClippedSum:
         return self.clipper(inputs, targets, weights, 1e20)
 
 
 class ClippedAsOne(Step):
     """Clips the sum of the batch, as ordinary training does."""
 
-    def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> ClippedSum:
+    def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None, people: Any = None) -> ClippedSum:
         found = self.clipper(inputs, targets, weights, 1e20)
         norm = torch.cat([one.flatten() for one in found.gradients]).norm()
         assert self.clip is not None
@@ -54,7 +54,7 @@ class ClippedAsOne(Step):
 class ClippedByLayer(Step):
     """Clips the gradient of each weight for itself."""
 
-    def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> ClippedSum:
+    def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None, people: Any = None) -> ClippedSum:
         assert self.clip is not None
         total = [torch.zeros_like(one) for one in self.clipper.parameters]
         for at in range(len(inputs)):

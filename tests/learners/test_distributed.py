@@ -78,6 +78,11 @@ def test_an_empty_part_of_a_batch_is_a_step(ended: list[Ended]) -> None:
     assert [one.said["empty"]["done"] for one in ended] == [6] * len(ended)
 
 
+def test_people_are_refused_in_all_processes(ended: list[Ended]) -> None:
+    assert "another process" in ended[0].said["people"]
+    assert all("several processes cannot protect people together" in one.said["people"] for one in ended[1:])
+
+
 def test_a_refused_charge_ends_all_processes(ended: list[Ended]) -> None:
     assert len({one.said["refused"] for one in ended}) == 1
     assert "BudgetError: a charge of epsilon" in ended[0].said["refused"]

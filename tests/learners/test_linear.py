@@ -31,6 +31,18 @@ def test_a_record_at_the_corner_uses_the_whole_norm():
         assert_sums_are_bounded(model, x, y)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_that_add_up_to_one_are_fitted_without_noise(seed):
+    """The values of two categories each add up to one, so the moments are singular, but for rounding."""
+    random = np.random.default_rng(seed)
+    rows = int(random.integers(30, 400))
+    age = random.integers(18, 90, rows)
+    both = {name: random.choice(["yes", "no"], rows) for name in ("ill", "old")}
+    table, target = pl.DataFrame({"age": age, **both}), pl.Series("cost", age * 10.0)
+    model = PrivateLinearRegression(epsilon=math.inf).fit(table, target)
+    assert model.predict(table) == pytest.approx(target.to_numpy(), rel=1e-2)
+
+
 def test_coefficients_without_noise_are_those_of_least_squares():
     x, y = line(2000)
     ours, theirs = PrivateLinearRegression(epsilon=math.inf).fit(x, y), LinearRegression().fit(x, y)

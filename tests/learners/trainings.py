@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -92,11 +93,18 @@ def _together(rank: int, size: int, folder: Path) -> None:
     said: dict[str, Any] = {}
 
     def run(
-        name: str, make: Callable[[], Trainer], some: Tensor = inputs[mine], theirs: Tensor = targets[mine]
+        name: str,
+        make: Callable[[], Trainer],
+        some: Tensor = inputs[mine],
+        theirs: Tensor = targets[mine],
+        of_people: bool = False,
     ) -> None:
         try:
             trainer = make()
-            trainer.fit(some, theirs)
+            if of_people:
+                trainer.fit(some, theirs, people=np.arange(len(some)), rows_per_person=1)
+            else:
+                trainer.fit(some, theirs)
         except SfumatoError as error:
             said[name] = f"{type(error).__name__}: {error}"
             trainer = None
@@ -115,6 +123,7 @@ def _together(rank: int, size: int, folder: Path) -> None:
     run("refused", lambda: trainer_of(linear(), **OPTIONS, distributed=True, ledger=_ledger(rank, folder)))
     run("wrong", lambda: trainer_of(linear(), **OPTIONS, distributed=True), theirs=targets[mine] + rank)
     few = slice(0, ROWS if rank == 0 else 0)
+    run("people", lambda: trainer_of(linear(), **OPTIONS, distributed=True), of_people=rank > 0)
     run("none", lambda: trainer_of(linear(), **OPTIONS, distributed=True), inputs[few], targets[few])
     torch.manual_seed(rank)  # other weights in each: those of the first count
     run("differing", lambda: trainer_of(nn.Linear(3, 2), **OPTIONS, distributed=True))
@@ -139,12 +148,13 @@ def _ledger(rank: int, folder: Path) -> Ledger | None:
 # --- one that dies ---
 
 
-def killed(ledger: Path, checkpoint: Path, step: int) -> None:
-    """Die without a word after a step, if there is such a step."""
+def killed(ledger: Path, checkpoint: Path, step: int, rows_per_person: int | None = None) -> None:
+    """Die without a word after a step, if there is such a step; with a bound, of people with four rows each."""
     trainer = trainer_of(
         linear(), **{**OPTIONS, "steps": 12}, batch_size=10, ledger=Ledger(ledger), checkpoint=checkpoint
     )
-    trainer.fit(*people(), progress=lambda _: os.kill(os.getpid(), 9) if trainer.done == step else None)
+    whose = {} if rows_per_person is None else {"people": np.arange(ROWS) // 4, "rows_per_person": rows_per_person}
+    trainer.fit(*people(), **whose, progress=lambda _: os.kill(os.getpid(), 9) if trainer.done == step else None)
 
 
 def _fork(size: int, folder: Path) -> int:
@@ -165,4 +175,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "together":
         sys.exit(_fork(int(sys.argv[2]), Path(sys.argv[3])))
     else:
-        killed(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+        killed(Path(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:]))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.engines import reduce
+from sfumato.measures.person_counts import Visits, count_people
 from sfumato.measures.risk.unicity import unicity
 from tests import bruteforce
 from tests.effort import effort
@@ -167,6 +168,18 @@ def test_someone_with_very_many_rows_is_still_one() -> None:
     found = assess(rows)
     assert (found.k, found.l) == (3, 19)
     assert found.alpha == pytest.approx(1 / 3, abs=1e-6)
+
+
+@settings(max_examples=effort(40, 1000), deadline=None)
+@given(st.data(), st.sampled_from([1, 3, 40, 20_000]), st.sampled_from([1, 3, 500]), st.booleans())
+def test_the_kernel_counts_people_as_the_plain_code_does(data: Any, most: int, values: int, sizes_only: bool) -> None:
+    entry = st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, values - 1), st.integers(1, most))
+    owner, person, value, rows = np.array(data.draw(st.lists(entry, min_size=1, max_size=40)), dtype=np.int64).T
+    visits = Visits(owner, person, rows, np.arange(len(rows)))
+    plain, compiled = (count_people(visits, 6, None if sizes_only else value, values, few=few) for few in (100, 0))
+    assert (compiled.links, compiled.unit) == (plain.links, plain.unit)
+    for name in ("size", "records", "owner", "value", "count", "total"):
+        assert getattr(compiled, name).tolist() == getattr(plain, name).tolist(), name
 
 
 @settings(max_examples=effort(40, 1000), deadline=None)

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.data import datasets
 from sfumato.measures import distances, model_accuracy, query_error
 from sfumato.measures.loss.generalised import pair
 from sfumato.measures.loss.marginals import distances_of
-from sfumato.measures.loss.utility import _choose, query_error_of
+from sfumato.measures.loss.utility import _choose, estimators_of, query_error_of
 
 NAMES = ["age", "city"]
 Row = tuple[int, str, int, int, tuple[str, ...]]  # age, city, and the interval and set that are released
@@ -392,3 +393,13 @@ def test_the_features_of_a_model_are_bounded() -> None:
     assert found.left_out == ("id", "c2", "c3")
     with pytest.raises(sf.errors.OptionError, match="column 'id' has 1200 categories"):
         model_accuracy(frame, frame, target="buys", columns=["id"], models=["tree"], repeats=1)
+
+
+def test_boosting_learns_beside_a_class_of_two_rows() -> None:
+    nursery = datasets.nursery().to_polars()
+    order = np.random.default_rng(2).permutation(len(nursery))[:9000]  # a split on which it diverged: 73 %
+    features = nursery.drop("class").select(pl.all().to_physical()).to_numpy().astype(float)
+    answers = nursery["class"].to_physical().to_numpy()
+    (model,) = estimators_of(["boosting"], 2).values()
+    held = np.setdiff1d(np.arange(len(nursery)), order)
+    assert model.fit(features[order], answers[order]).score(features[held], answers[held]) > 0.99

@@ -19,7 +19,7 @@ from sfumato.data.released_values import are_whole
 from sfumato.data.schema import Kind
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import InputError
-from sfumato.measures.classes import ClassCounts, Floats, Ints, class_counts
+from sfumato.measures.classes import ClassCounts, Floats, Ints, class_counts, ranges, sum_by_index
 from sfumato.measures.guarantee import Check, ClassGuarantee
 from sfumato.measures.loss.universe import as_floats, universe
 from sfumato.measures.models import AlphaK, KAnonymity, LDiversity, RecursiveCL
@@ -29,6 +29,7 @@ __all__ = ["APART", "Crowd", "Pieces", "Problem", "ValueLine", "exact_floats", "
 
 _PARTS = 2520
 """The parts of a person, divisible by all numbers up to 10, if someone has more tuples than that."""
+_FEW = 50_000  # up to so many visits, kernels are not compiled
 APART = 2.0
 """The place of a missing number, date or ordinal, away from all others, which are between 0 and 1."""
 
@@ -73,10 +74,19 @@ class Pieces(Discreet):
 
 
 class Crowd(NamedTuple):
-    """Whose the rows are: the visits of people to tuples, and a row for each with its sensitive values."""
+    """Whose the rows are: the visits of people to tuples, by tuple, and a row for each with its sensitive values."""
 
     visits: Visits
     values: NDArray[np.int64]
+
+    def by_tuple(self) -> Crowd:
+        """Return the visits in the order of their tuples, those of a person together."""
+        owner = self.visits.owner
+        return self if (owner[1:] >= owner[:-1]).all() else self.some(np.lexsort((self.visits.person, owner)))
+
+    def some(self, entries: NDArray[Any]) -> Crowd:
+        """Return some of the visits."""
+        return Crowd(Visits(*(of_entry[entries] for of_entry in self.visits)), self.values[entries])
 
     def __repr__(self) -> str:
         return f"Crowd({self.visits!r})"
@@ -147,10 +157,11 @@ class Problem(Discreet):
             _, of_row = group(quasi_codes, [len(domain) for domain in counts[0].quasi])
             values = np.empty((len(of_row), len(sensitive)), dtype=np.int64)
             for column, name in enumerate(sensitive):
-                values[:, column] = np.unique(tuples.codes[:, tuples.position[name]], return_inverse=True)[1]
+                values[:, column] = _ranks(tuples.codes[:, tuples.position[name]])[1]
             if person is not None:
                 visits = Visits.of(tuples, person, of_row)
-                return cls(counts, tuple(guarantees), None, Crowd(visits, values[visits.place]))
+                crowd = Crowd(visits, values[visits.place])
+                return cls(counts, tuple(guarantees), None, crowd.by_tuple())
             order = np.lexsort((*values.T[::-1], of_row))
             together = Pieces(of_row[order], values[order], tuples.count[order], joint=True)
         return cls(counts, tuple(guarantees), together)
@@ -245,39 +256,46 @@ class Problem(Discreet):
     def merge(self, groups: NDArray[Any]) -> list[ClassCounts]:
         """Merge the tuples of each group, numbered from 0, into one class, labelled by its first tuple.
 
-        Classes of people are counted in people.
+        Classes of people are counted in people, and without their sensitive values if no guarantee needs these.
         """
         labels = self.codes[_first(groups)]
         if self.people is not None:
-            return [self._of_people(column, groups, labels) for column in range(len(self.counts))]
+            columns = range(len(self.counts)) if self.needs_values else [None]
+            return [self._of_people(column, groups, labels) for column in columns]
         size = np.bincount(groups, weights=self.records).astype(np.int64)
         return [_merged(one, groups[one.owner], one.value, one.count, size, labels) for one in self.counts]
 
-    def _of_people(self, column: int, groups: NDArray[Any], labels: NDArray[np.int32]) -> ClassCounts:
+    @property
+    def needs_values(self) -> bool:
+        """Whether a guarantee is about sensitive values."""
+        return any(one.needs_sensitive for one in self.guarantees)
+
+    def _of_people(self, column: int | None, groups: NDArray[Any], labels: NDArray[np.int32]) -> ClassCounts:
         assert self.people is not None
-        (visits, values), known = self.people, self.counts[column]
+        (visits, values), known = self.people, self.counts[column or 0]
+        attribute = None if column is None else known.attribute
+        value = None if attribute is None else values[:, column]
         grouped = visits._replace(owner=groups[visits.owner])
-        value = None if known.attribute is None else values[:, column]
-        found = count_people(grouped, len(labels), value, len(known.total))
+        found = count_people(grouped, len(labels), value, len(known.total), few=_FEW)
         start = np.searchsorted(found.owner, np.arange(len(labels) + 1))
         return ClassCounts(
             found.size, found.records, start, found.value, found.count, found.total,
-            known.attribute, labels, known.quasi, found.unit, found.links,
+            attribute, labels, known.quasi, found.unit, found.links,
         )  # fmt: skip
 
     def only(self, tuples: Ints) -> Problem:
         """Return the problem of some of the tuples, given in ascending order, with people."""
         assert self.people is not None
-        (visits, values), place = self.people, np.full(len(self), -1)
-        place[tuples] = np.arange(len(tuples))
-        kept = place[visits.owner] >= 0
-        entries = Visits(place[visits.owner[kept]], visits.person[kept], visits.rows[kept], np.arange(kept.sum()))
+        owner = self.people.visits.owner
+        of_tuple, entries = ranges(np.searchsorted(owner, tuples), np.searchsorted(owner, tuples + 1))
+        visits, values = self.people.some(entries)
+        visits = visits._replace(owner=of_tuple, place=np.arange(len(entries)))
         counts = tuple(
             replace(ClassCounts.sizes(self.records[tuples], self.codes[tuples], self.domains), attribute=one.attribute,
                     total=one.total)
             for one in self.counts
         )  # fmt: skip
-        return Problem(counts, self.guarantees, None, Crowd(entries, values[kept]))
+        return Problem(counts, self.guarantees, None, Crowd(visits, values))
 
     @cached_property
     def spread(self) -> float:
@@ -294,22 +312,48 @@ class Problem(Discreet):
         it, so if it has weight k, it has k people, and a method for rows finds it without knowing of people. If people
         are in many classes, that asks for more than is needed; `ease` asks for so many times less.
         """
+        unit, problem, whole = self._weights
+        asked = [_in_parts(one, unit / ease) for one in self.guarantees]
+        return replace(problem, guarantees=tuple(one for one in asked if one.check(whole).held))
+
+    @cached_property
+    def _weights(self) -> tuple[int, Problem, list[ClassCounts]]:
+        """The parts of a person, the problem of these parts without guarantees, and its counts of the whole table."""
         assert self.people is not None
-        visits, values = self.people
+        visits = self.people.visits
         first, of_entry = visits.pairs()
-        tuples_of = np.bincount(visits.person[first], minlength=visits.people)
+        person = visits.person[first]
+        tuples_of = np.bincount(person, minlength=visits.people)
         spread = int(tuples_of.max())
         unit = int(np.lcm.reduce(np.unique(tuples_of[tuples_of > 0]))) if spread <= 10 else _PARTS
         unit = max(unit, spread)
-        weight = split_by_rows(of_entry, visits.rows, unit // tuples_of[visits.person[first]])
-        codes = np.column_stack([self.codes[visits.owner], values]).astype(np.int32)
-        attributes = [one.attribute for one in self.counts if one.attribute is not None]
-        counted = Tuples(codes[weight > 0], weight[weight > 0], (*self.domains, *attributes))
-        quasi, sensitive = [one.name for one in self.domains], [one.name for one in attributes]
-        asked = [_in_parts(one, unit / ease) for one in self.guarantees]
-        problem = Problem.of(counted.only([*quasi, *sensitive]), quasi, sensitive, asked)
-        whole = problem.merge(np.zeros(len(problem), dtype=np.int64))
-        return replace(problem, guarantees=tuple(one for one in asked if one.check(whole).held))
+        of_pair = unit // tuples_of[person]
+        size = sum_by_index(visits.owner[first], of_pair, len(self))
+        if not self.needs_values:
+            problem = Problem((ClassCounts.sizes(size, self.codes, self.domains),), ())
+        else:
+            problem = self._weighted_values(size, split_by_rows(of_entry, visits.rows, of_pair))
+        return unit, problem, problem.merge(np.zeros(len(self), dtype=np.int64))
+
+    def _weighted_values(self, size: Ints, weight: Ints) -> Problem:
+        """Return the problem of rows with these weights of the tuples and of the visits."""
+        assert self.people is not None
+        some = self.people.some(weight > 0)
+        owner, weight, columns, counts = some.visits.owner, weight[weight > 0], [], []
+        for known, value in zip(self.counts, some.values.T, strict=True):
+            present, rank = _ranks(value)
+            assert known.attribute is not None
+            attribute = replace(known.attribute, values=known.attribute.values.gather(present))
+            total = sum_by_index(rank, weight, len(present))
+            columns.append(rank)
+            weighted = replace(known, attribute=attribute, total=total)
+            counts.append(_merged(weighted, owner, rank, weight, size, self.codes))
+        if len(counts) == 1:
+            return Problem(tuple(counts), ())
+        cells = np.column_stack([owner, *columns])
+        first, of_visit = group(cells, [len(self), *(len(one.total) for one in counts)])
+        joint = Pieces(cells[first, 0], cells[first, 1:], sum_by_index(of_visit, weight, len(first)), joint=True)
+        return Problem(tuple(counts), (), joint)
 
     def merge_pieces(self, pieces: Pieces, groups: NDArray[Any]) -> list[ClassCounts]:
         """Merge the pieces of each group, rather than whole tuples, into one class."""
@@ -431,6 +475,12 @@ def _line(domain: Domain) -> ValueLine:
         differ |= np.diff(levels[level][order]) != 0
         nodes[level, 1:] = np.cumsum(differ)
     return ValueLine(position, position / max(len(rank) - 1, 1), False, len(of), nodes)
+
+
+def _ranks(codes: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Return the distinct codes, and the rank of each code among them."""
+    there = np.bincount(codes) > 0
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[codes]
 
 
 def _first(groups: NDArray[Any]) -> Ints:

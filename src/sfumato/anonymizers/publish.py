@@ -80,6 +80,8 @@ class Members(NamedTuple):
     @property
     def of_tuple(self) -> Ints:
         """The group that has most of each tuple's records."""
+        if len(self.tuple) and (np.diff(self.tuple, prepend=-1) == 1).all():  # none is in several
+            return self.group
         order = np.lexsort((self.group, -self.records, self.tuple))
         return self.group[order[np.searchsorted(self.tuple[order], np.arange(int(self.tuple.max()) + 1))]]
 

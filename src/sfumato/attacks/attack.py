@@ -36,6 +36,7 @@ def attack(
     qi: Sequence[str] = (),
     sensitive: Sequence[str] = (),
     identifiers: Sequence[str] = (),
+    person: str | None = None,
     attacks: Sequence[str] | None = None,
     references: int = 16,
     repeats: int = 1,
@@ -78,6 +79,10 @@ def attack(
     qi, sensitive, identifiers : sequence of str
         The roles of the columns, see `Table.of`; those of a release are added to its own. Without quasi-identifiers,
         a protection anonymizes all columns that a model learns from.
+    person : str, optional
+        The column that says which rows are of the same person. People are then attacked: members and non-members are
+        different people with all of their rows, and every figure counts people. By default that of the release or of
+        the source, if it protects people.
     attacks : sequence of str, optional
         The names of the attacks, see `sfumato.attacks.ATTACKS`; all that fit the target by default.
     references : int
@@ -107,7 +112,7 @@ def attack(
     chosen, repeats = attacks_of(attacks), whole("the number of repeats", repeats, most=100)
     whole("the seed", seed, least=0, most=2**31 - 1)
     whole("the number of reference models", references, least=2, most=10_000)
-    roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers}
+    roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "person": person}
     options = {"source": source, "control": control, "population": population, "target": target}
     release = release_of(data)
     check_options(release is not None, model=model, protect=protect, kind=kind, **options)

@@ -75,6 +75,7 @@ class AttributeInference(Attack):
     question = "Which sensitive value does this person have, whose other values and label are known?"
     targets = ("model",)
     guesses = True
+    knows_people = True
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class AttributeInference(Attack):
             return "it needs to know which column is sensitive"
         if not isinstance(nonmembers.rows, pl.DataFrame):
             return "it guesses a column of a table, and the records are an array"
-        if len(nonmembers) < 4:
+        if nonmembers.persons < 4:
             return "it needs at least four non-members"
         column = self._column(target, nonmembers)
         series = nonmembers.frame[column]
@@ -119,18 +120,20 @@ class AttributeInference(Attack):
         return None
 
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
-        """Guess the column for members and non-members; a score is 1 if the guess is right."""
+        """Guess the column for members and non-members, in one record of each person; a score is 1 if it is right."""
         column = self._column(target, nonmembers)
         values = _Values(nonmembers.frame[column], self.positive, self.edges, self.bins)
         rng = np.random.default_rng(seed)
         sides = (members, nonmembers)
-        halves = [rng.permutation(len(records)) % 2 for records in sides]
-        right = [{how: np.zeros(len(records)) for how in ("attack", "imputation", "majority")} for records in sides]
+        asked = [records.take(records.known(seed)) for records in sides]
+        halves = [rng.permutation(len(records)) % 2 for records in asked]
+        right = [{how: np.zeros(len(records)) for how in ("attack", "imputation", "majority")} for records in asked]
         hits = called = positives = 0
         for here in (0, 1):
-            attacker = _Attacker(target, nonmembers.take(np.flatnonzero(halves[1] != here)), column, values)
+            others = nonmembers.take(np.flatnonzero(halves[1][nonmembers.owners] != here))
+            attacker = _Attacker(target, others, column, values)
             imputer = _Imputer(self.imputer, attacker, seed + here)
-            for side, records in enumerate(sides):
+            for side, records in enumerate(asked):
                 rows = np.flatnonzero(halves[side] == here)
                 known = records.take(rows)
                 truth = values.groups_of(known.frame[column])

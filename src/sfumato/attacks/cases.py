@@ -16,7 +16,7 @@ import polars as pl
 
 from sfumato.attacks.base import Records
 from sfumato.attacks.predictions import call
-from sfumato.attacks.procedures import RunRecipe, records_of
+from sfumato.attacks.procedures import RunRecipe, people_of, records_of
 from sfumato.attacks.protections import procedure_of
 from sfumato.attacks.targets import ModelTarget, SyntheticTarget, TableTarget
 from sfumato.data import datasets
@@ -25,6 +25,8 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.measures.people import keys_of
+from sfumato.measures.people import people_of as repeating_people
 
 __all__ = ["Case", "Work", "labelled", "model_case", "release_case", "rows_of", "table_case"]
 
@@ -82,10 +84,12 @@ def release_case(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
             hint="its claim can be audited: --audit, or sfumato.attacks.audit_function",
         )
+    person, roles = _person(source, release, roles)
     schema = Table.of(release.table, **roles).schema
-    kept = [one for one in release.recipe.schema.columns if one.name in schema.names]
+    kept = [one for one in release.recipe.schema.columns if one.name in schema.names or one.role is Role.PERSON]
     procedure = RunRecipe(replace(release.recipe, schema=Schema(kept)))
-    members, nonmembers, again = _both(source, control, lambda data: _rows(data, schema, "the release"), work.seed)
+    read = _Reading(person, lambda table, name: _rows(table, name, schema, "the release"))
+    members, nonmembers, again = _both(source, control, read, work.seed)
     frame = release.table.to_polars()
     if again and members is not None:
         frame = call("the recipe of the release", procedure, members, work.seed)
@@ -99,12 +103,28 @@ def release_case(
         known,
         procedure=procedure,
         population=others,
+        person=person,
         references=work.references,
         processes=work.processes,
         progress=work.progress,
     )
     facts = {"name": name, "method": release.method, "guarantees": list(map(str, release.guarantees))}
-    return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, _how(source, control, again)))
+    how = _how(source, control, again, members)
+    return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, how))
+
+
+def _person(source: Any, release: Release | None, roles: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Return the person column that the user, the source or a release names, and all other roles."""
+    named, others = roles.get("person"), {name: value for name, value in roles.items() if name != "person"}
+    if named is None and isinstance(source, Table):
+        named = source.schema.person
+    protected = None if release is None else release.recipe.schema.person
+    if protected is not None and named not in (None, protected):
+        raise OptionError(
+            f"the release protects the people of column '{protected}', so people of '{named}' are not attacked",
+            hint="leave the person column out",
+        )
+    return protected if named is None else named, others
 
 
 def _released_model(
@@ -120,9 +140,11 @@ def _released_model(
     if not hasattr(model, "classes_"):
         raise InputError("this model predicts numbers, and attacks on models need classes")
     predicted = target or recipe.options.get("target") or recipe.schema.target
-    procedure = RunRecipe(recipe)
-    members, nonmembers, again = _both(source, control, lambda data: labelled(data, predicted, model), work.seed)
-    how = _how(source, control, again)
+    procedure, (person, roles) = RunRecipe(recipe), _person(source, release, roles)
+    members, nonmembers, again = _both(
+        source, control, lambda data: labelled(data, predicted, model, person), work.seed
+    )
+    how = _how(source, control, again, members)
     if again and members is not None:
         model = call("the recipe of the release", procedure, members, work.seed)
     elif members is not None and "test" not in recipe.options:
@@ -160,22 +182,39 @@ def model_case(data: Any, target: str | None, model: Any, protect: Any, roles: M
     sensitive = [name for name in table.schema.sensitive if name != predicted]
     made = work.model_target(fitted, classes=classes, procedure=procedure, sensitive=sensitive)
     shown = model if isinstance(model, str) else type(model).__name__
-    how = f"The model was trained on a random half of the rows of {name}, and attacked; the other half is the control."
+    half = "rows" if records.people is None else "people"
+    how = (
+        f"The model was trained on a random half of the {half} of {name}, and attacked; the other half is the control."
+    )
     facts = {"name": name, "target": predicted, "model": shown, "protect": None if protect is None else str(protect)}
-    notes = {"notes": list(procedure.notes)} if procedure.notes else {}
+    said = [*procedure.notes, *_repeating(table)]
+    notes = {"notes": said} if said else {}
     return Case(made, members, nonmembers, _facts({**facts, **notes}, made, members, nonmembers, how))
+
+
+def _repeating(table: Table) -> list[str]:
+    """Say that an identifier repeats, so that rows of the same person may be among members and others."""
+    people = None if table.schema.person is not None else repeating_people(table, keys_of(table))
+    if people is None or not people.repeat:
+        return []
+    return [
+        f"{people.in_words}, and rows are attacked: members and others may be the same people (name the column with "
+        "person / --person)"
+    ]
 
 
 def table_case(data: Any, kind: str, source: Any, control: Any, population: Any, roles: Mapping[str, Any]) -> Case:
     """Return the case of a table that is not a release of ours; how it was made is not known."""
     table, name = _table(data)
-    table = Table.of(table, **roles)
-    members, nonmembers, _ = _both(source, control, lambda one: _rows(one, table.schema, "the table"), None)
+    person, roles = _person(source, None, roles)
+    table = Table.of(table, **roles, person=person if person in table.schema.names else None)
+    read = _Reading(person, lambda original, of: _rows(original, of, table.schema, "the table"))
+    members, nonmembers, _ = _both(source, control, read, None)
     frame, others = table.to_polars(), _population(population, table.schema)
-    made = (SyntheticTarget if kind == "synthetic" else TableTarget)(frame, table.schema, population=others)
-    return Case(
-        made, members, nonmembers, _facts({"name": name}, made, members, nonmembers, _how(source, control, False))
-    )
+    kinds = SyntheticTarget if kind == "synthetic" else TableTarget
+    made = kinds(frame, table.schema, population=others, person=person)
+    how = _how(source, control, False, members)
+    return Case(made, members, nonmembers, _facts({"name": name}, made, members, nonmembers, how))
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -194,12 +233,39 @@ def _both(
 
 
 def _halves(records: Records, seed: int) -> tuple[Records, Records]:
-    """Divide records at random into two halves of the same size."""
-    if len(records) < _FEWEST:
-        raise InputError(f"an attack needs at least {_FEWEST} rows, half of them as a control, and got {len(records)}")
-    order = np.random.default_rng((seed, 1)).permutation(len(records))
-    half = len(records) // 2
-    return records.take(np.sort(order[:half])), records.take(np.sort(order[half : 2 * half]))
+    """Divide people at random into two halves of the same size; each has all rows of its people."""
+    people = records.persons
+    if people < _FEWEST:
+        unit = "rows" if records.people is None else "people"
+        raise InputError(f"an attack needs at least {_FEWEST} {unit}, half of them as a control, and got {people}")
+    order = np.random.default_rng((seed, 1)).permutation(people)
+    chosen = order[: people // 2], order[people // 2 : people // 2 * 2]
+    first, second = (records.take(np.sort(records.of_people(one))) for one in chosen)
+    return first, second
+
+
+class _Reading:
+    """Read an original, with the people of its rows."""
+
+    def __init__(self, person: str | None, rows: Callable[[Table, str], Records]) -> None:
+        self.person, self.rows = person, rows
+
+    def __call__(self, data: Any) -> Records:
+        table, name = with_person(data, self.person)
+        return replace(self.rows(table, name), people=people_of(table))
+
+
+def with_person(data: Any, person: str | None) -> tuple[Table, str]:
+    """Return a table and its name, with the role of its person column."""
+    table, name = _table(data)
+    if person is None:
+        return table, name
+    if person not in table.schema.names:
+        raise ColumnError(
+            f"{name} lacks the column '{person}', which says whose each row is",
+            hint=did_you_mean(person, table.schema.names),
+        )
+    return Table.of(table, person=person), name
 
 
 def _table(data: Any) -> tuple[Table, str]:
@@ -226,11 +292,11 @@ def _pixels(images: datasets.Images) -> Table:
     return Table.of(frame.with_columns(label=pl.Series(labels)), target="label")
 
 
-def _rows(data: Any, schema: Schema, of: str) -> Records:
+def _rows(table: Table, name: str, schema: Schema, of: str) -> Records:
     """Return the rows of an original with the columns of the release."""
-    table, name = _table(data)
-    _refuse_lacking(name, table, schema.names, of)
-    return Records(table.to_polars().select(schema.names))
+    wanted = [one.name for one in schema.columns if one.role is not Role.PERSON]  # released as tokens, if at all
+    _refuse_lacking(name, table, wanted, of)
+    return Records(table.to_polars().select(wanted))
 
 
 def rows_of(data: Any, names: Sequence[str]) -> pl.DataFrame:
@@ -248,8 +314,8 @@ def _refuse_lacking(name: str, table: Table, columns: Sequence[str], of: str) ->
             )
 
 
-def labelled(data: Any, target: str | None, model: Any) -> Records:
-    """Return the records that a released model can be asked about, with labels like its classes."""
+def labelled(data: Any, target: str | None, model: Any, person: str | None = None) -> Records:
+    """Return the records that a released model can be asked about, with labels like its classes, and their people."""
     if isinstance(data, str) and data in _IMAGES and not Path(data).exists():
         data = datasets.mnist() if data == "mnist" else datasets.pneumonia()
     if isinstance(data, datasets.Images):
@@ -257,7 +323,7 @@ def labelled(data: Any, target: str | None, model: Any) -> Records:
         return Records(images, np.concatenate([data.train_labels, data.test_labels]))
     if target is None:
         raise OptionError("the column that the model predicts is not known", hint="name it with --target")
-    table, name = _table(data)
+    table, name = with_person(data, person)
     if model.features_ is None:
         raise InputError("the model was trained on images, and the source is a table", hint="such as --source mnist")
     _refuse_lacking(name, table, model.features_.names, "the model")
@@ -265,7 +331,7 @@ def labelled(data: Any, target: str | None, model: Any) -> Records:
     labels = np.asarray(records.labels)
     if np.asarray(model.classes_).dtype.kind in "OU" and labels.dtype.kind not in "OU":
         labels = np.array([canonical_text(one) for one in labels.tolist()])
-    return Records(records.frame.select(model.features_.names), labels)
+    return Records(records.frame.select(model.features_.names), labels, records.people)
 
 
 def _alike(control: Records, source: Records) -> Records:
@@ -276,7 +342,7 @@ def _alike(control: Records, source: Records) -> Records:
     if missing := [name for name in wanted if name not in got]:
         raise ColumnError(f"the control lacks the column '{missing[0]}' of the source")
     try:
-        return Records(control.rows.select(pl.col(name).cast(kind) for name, kind in wanted.items()), control.labels)
+        return replace(control, rows=control.rows.select(pl.col(name).cast(kind) for name, kind in wanted.items()))
     except pl.exceptions.PolarsError:
         other = next((name for name in wanted if wanted[name] != got[name]), "")
         raise ColumnError(
@@ -297,21 +363,24 @@ def _population(data: Any, schema: Schema) -> pl.DataFrame | None:
 # --- facts ----------------------------------------------------------------------------------------
 
 
-def _how(source: Any, control: Any, again: bool) -> str:
+def _how(source: Any, control: Any, again: bool, members: Records | None) -> str:
     """Say in words what was attacked, and what it is compared with."""
+    people = members is not None and members.people is not None
     if source is None:
         return (
             "Only the release was given. Attacks that need its original, or records that it has never seen, were not "
             "run."
         )
     if again:
+        half = "people, with all of their rows," if people else "original rows,"
         return (
-            "The recipe of the release was run again on a random half of the original rows, and what it made was "
-            "attacked; the other half is the control. The release itself was not attacked."
+            f"The recipe of the release was run again on a random half of the {half} and what it made was attacked; "
+            "the other half is the control. The release itself was not attacked."
         )
     if control is None:
         return "The release itself was attacked. Attacks that need records that it has never seen were not run."
-    return "The release itself was attacked. Members are the original rows, non-members those of the control."
+    which = "people of the original" if people else "original rows"
+    return f"The release itself was attacked. Members are the {which}, non-members those of the control."
 
 
 def _facts(
@@ -323,8 +392,10 @@ def _facts(
         for records in (members, nonmembers)
     ]
     sizes = {
-        "members": None if members is None else len(members),
-        "nonmembers": None if nonmembers is None else len(nonmembers),
+        "members": None if members is None else members.persons,
+        "nonmembers": None if nonmembers is None else nonmembers.persons,
     }
+    if members is not None and nonmembers is not None and members.people is not None:
+        how += f" People are attacked: the members have {len(members):,} rows, the others {len(nonmembers):,}."
     scores = dict(zip(("train_accuracy", "test_accuracy"), accuracies, strict=True))
     return {**facts, **({} if target.kind == "model" else {"rows": target.rows}), **scores, **sizes, "how": how}

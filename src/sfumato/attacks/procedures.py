@@ -23,7 +23,7 @@ from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 
-__all__ = ["FitEstimator", "RunRecipe", "records_of"]
+__all__ = ["FitEstimator", "RunRecipe", "features_of", "people_of", "records_of"]
 
 _SEEDS = ("random_state", "seed", "insecure_seed")
 _NEVER = ("ledger", "checkpoint")  # a reference model is not released, and is not a training to resume
@@ -33,7 +33,7 @@ _OF_THE_SPLIT = ("data", "test", "holdout", "samples", "test_samples", "full", "
 
 
 def records_of(table: Table, target: str) -> Records:
-    """Return the records of a table: their features, without identifiers, and their labels.
+    """Return the records of a table: their features, without identifiers, their labels, and whose they are.
 
     Examples
     --------
@@ -52,7 +52,18 @@ def records_of(table: Table, target: str) -> Records:
         )
     if len(np.unique(labels)) < 2:
         raise InputError(f"the target '{target}' has a single class, so that there is nothing to predict")
-    return Records(table.to_polars().select(features), labels)
+    return Records(table.to_polars().select(features), labels, people_of(table))
+
+
+def people_of(table: Table) -> pl.Series | None:
+    """Return the person column of a table, if it has one.
+
+    Examples
+    --------
+    >>> people_of(Table.of(pl.DataFrame({"patient": [7, 7], "age": [30, 31]}), person="patient")).to_list()
+    [7, 7]
+    """
+    return None if table.schema.person is None else table.column(table.schema.person)
 
 
 def features_of(table: Table, target: str) -> list[str]:
@@ -80,6 +91,8 @@ class FitEstimator(Discreet):
         The columns of a frame to learn from; all by default.
     schema : Schema, optional
         Of these columns, for an estimator that takes a `Table`.
+    person : str, optional
+        The name of the column that says whose each record is, for an estimator that counts people.
     notes : sequence of str
         What a report must say about the procedure.
 
@@ -100,11 +113,13 @@ class FitEstimator(Discreet):
         *,
         columns: Sequence[str] | None = None,
         schema: Schema | None = None,
+        person: str | None = None,
         notes: Sequence[str] = (),
     ) -> None:
         if not (hasattr(estimator, "get_params") and hasattr(estimator, "fit")):
             raise OptionError(f"an estimator has get_params and fit, got {type(estimator).__name__}")
         self.estimator, self.columns, self.schema, self.notes = estimator, columns, schema, tuple(notes)
+        self.person = person
 
     @property
     def kind(self) -> str:
@@ -125,6 +140,7 @@ class FitEstimator(Discreet):
         model.set_params(**dict(zip(seeded, numbers.tolist(), strict=False)))
         model.set_params(**{name: None for name in names if name.rpartition("__")[2] in _NEVER})
         rows: Any = records.rows if self.columns is None else records.frame.select(self.columns)
+        rows = rows if self.person is None else _with_people(records, rows, self.person)
         rows = rows if self.schema is None else Table(rows, self.schema)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the target was trained for as long
@@ -175,13 +191,19 @@ class RunRecipe(Discreet):
             return self._train(records, seed)
         if self.command == "synthesize":
             return self._synthesize(records, seed)
-        released: pl.DataFrame = self.recipe.run(records.frame).table.to_polars()
+        released: pl.DataFrame = self.recipe.run(self._rows(records)).table.to_polars()
         return released
 
+    def _rows(self, records: Records) -> pl.DataFrame:
+        """Return the records as the recipe takes them: with their people, if it protects people."""
+        person = self.recipe.schema.person
+        return records.frame if person is None else _with_people(records, records.frame, person)
+
     def _synthesize(self, records: Records, seed: int) -> pl.DataFrame:
-        known = Schema(one for one in self.recipe.schema.columns if one.name in records.frame.columns)
+        rows = self._rows(records)
+        known = Schema(one for one in self.recipe.schema.columns if one.name in rows.columns)
         made = replace(self.recipe, schema=known).run(
-            records.frame, ledger=False, insecure_seed=seed, seed=None, keep=records.frame.columns
+            rows, ledger=False, insecure_seed=seed, seed=None, keep=records.frame.columns
         )
         drawn: pl.DataFrame = made.table.to_polars()
         return drawn
@@ -204,6 +226,9 @@ class RunRecipe(Discreet):
         if isinstance(records.rows, pl.DataFrame):
             target = kept.get("target") or self.recipe.schema.target
             data, own["test"] = (_with_labels(one, target) for one in (records, tested))
+            if (person := self.recipe.schema.person) is not None:
+                data = _with_people(records, data, person)
+                own["test"] = own["test"].with_columns(pl.lit(None, data.schema[person]).alias(person))  # of others
             declared = Schema(one for one in self.recipe.schema.columns if one.name in data.columns)
             kept.pop("identifiers", None)  # the records have none
         else:
@@ -216,6 +241,15 @@ class RunRecipe(Discreet):
                 f"the recipe trains {len(training.models)} models", hint="take the recipe of one model's release"
             )
         return next(iter(training.models.values()))
+
+
+def _with_people(records: Records, rows: pl.DataFrame, person: str) -> pl.DataFrame:
+    if records.people is None:
+        raise InputError(
+            f"the release protects people, and it is not known whose each record is: column '{person}'",
+            hint="give Records(..., people=...)",
+        )
+    return rows.with_columns(records.people.alias(person))
 
 
 def _with_labels(records: Records, target: str | None) -> pl.DataFrame:

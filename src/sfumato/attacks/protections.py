@@ -162,7 +162,8 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         private model on anonymous rows.
     table : Table
         All rows that the attack is about. Its schema says which columns are quasi-identifiers (all features, if it
-        names none), and which bounds and domains are public: what it does not declare is taken from the rows.
+        names none), and which bounds and domains are public: what it does not declare is taken from the rows. With a
+        person column, methods of anonymization count people; "dp" and "synthetic" protect rows, and are refused.
     target : str
         The column to predict.
 
@@ -181,8 +182,10 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
     >>> model.release.assessment.k >= 50, len(model.classes_) > 1
     (True, True)
     """
-    names = features_of(table, target)
+    names, person = features_of(table, target), table.schema.person
     protect = protection(protect) if isinstance(protect, str) else protect
+    if person is not None and protect is not None and protect.epsilon is not None:
+        table.schema.refuse_person(f"the protection '{protect}'")
     estimator, taken = estimator_of(model, protect, table, target)
     if protect is None or protect.name == "dp":
         return FitEstimator(estimator, columns=names, notes=taken)
@@ -192,14 +195,16 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         return FitEstimator(made_up, columns=names, notes=notes)
     schema, notes = _roles(table, names)
     notes = [*taken, *notes, *([_RECODED] if protect.epsilon is not None else [])]
+    if person is not None:
+        schema = Schema([*schema.columns, table.schema[person]])
     if protect.name == "guided":
         options: dict[str, Any] = {"qi": schema.quasi, "sensitive": schema.sensitive, **_GUIDED}
         model = anonymizers.AnonymizedModel(estimator, protect.guarantees, **options)
-        return FitEstimator(model, columns=names, schema=schema, notes=notes)
+        return FitEstimator(model, columns=names, schema=schema, person=person, notes=notes)
     if protect.name == "lattice":
         schema, notes = with_domains(schema, table), [*notes, _LATTICE]
     model = AnonymousTraining(estimator, protect.name, protect.guarantees, schema)
-    return FitEstimator(model, columns=names, notes=notes)
+    return FitEstimator(model, columns=names, person=person, notes=notes)
 
 
 def estimator_of(model: Any, protect: Protection | str | None, table: Table, target: str) -> tuple[Any, list[str]]:
@@ -238,7 +243,7 @@ class AnonymousTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         See `sf.anonymize`.
     guarantees : str or sequence of guarantees
     schema : Schema
-        The roles of the features.
+        The roles of the features, and of the person column: people are then counted.
     """
 
     def __init__(self, estimator: Any, method: Any = "mondrian", guarantees: Any = "k=10", schema: Any = None) -> None:
@@ -252,7 +257,8 @@ class AnonymousTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         by_value = "output" in method.get_params()
         if by_value:
             method.set_params(output=Output.MEDIAN)
-        rows = method.fit_transform(Table(X, self.schema)).to_polars()
+        rows = method.fit_transform(Table(X.select(self.schema.names), self.schema)).to_polars()
+        rows = rows.drop(self.schema.identifiers)
         self.routes_, self.types_ = None if by_value else method, rows.schema
         self.estimator_ = clone(self.estimator).fit(rows, y)
         self.classes_ = self.estimator_.classes_
@@ -262,7 +268,8 @@ class AnonymousTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the probability of each class."""
         rows = X
         if self.routes_ is not None:
-            rows = self.routes_.transform(Table(X.select(self.schema.names), self.schema)).to_polars()
+            known = Schema(one for one in self.schema.columns if not one.role.is_identifier)
+            rows = self.routes_.transform(Table(X.select(known.names), known)).to_polars()
             rows = rows.cast(dict(self.types_), strict=False)  # a suppressed number is missing
         return np.asarray(self.estimator_.predict_proba(rows))
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from sfumato._repr import Discreet, InNotebooks
-from sfumato.attacks.base import Attack, AttackResult, Records, result_of
+from sfumato.attacks.base import Attack, AttackResult, Records, result_of, scores_of, unit_of
 from sfumato.attacks.statistics import clopper_pearson
 from sfumato.data.validate import whole
 from sfumato.errors import InputError
@@ -118,7 +118,8 @@ def run_attacks(
     target : ModelTarget, TableTarget or SyntheticTarget
     members, nonmembers : Records, optional
         The records that the target was made from, and others like them. Without them only attacks that need neither
-        are run; the report says which were not, and why.
+        are run; the report says which were not, and why. If they say whose each record is, people are attacked: nobody
+        may have records among both, every figure counts people, and each person is one answer.
     seed, repeats : int
         With several repeats each attack is run with as many seeds, and its result says how often they agree.
     facts : mapping, optional
@@ -146,24 +147,32 @@ def run_attacks(
     obstacles = {attack.name: attack.obstacle(target, members, nonmembers) for attack in attacks}
     skipped = {name: why for name, why in obstacles.items() if why is not None}
     able = [attack for attack in attacks if attack.name not in skipped]
-    results = []
+    results, unit = [], unit_of(members, nonmembers)
     for number, attack in enumerate(able):
         runs = []
         for repeat in range(repeats):
-            runs.append(attack.run(target, members, nonmembers, seed + repeat))  # type: ignore[arg-type]
+            runs.append(scores_of(attack, target, members, nonmembers, seed + repeat))
             if progress:
                 progress((number * repeats + repeat + 1) / (len(able) * repeats))
-        results.append(result_of(attack, runs, seed=seed, tried=len(able)))
-    return AttackReport({"kind": target.kind, **(facts or {})}, tuple(results), skipped, seed)
+        results.append(result_of(attack, runs, seed=seed, tried=len(able), unit=unit))
+    return AttackReport({"kind": target.kind, **(facts or {}), "unit": unit}, tuple(results), skipped, seed)
 
 
 def _check(members: Records | None, nonmembers: Records | None) -> None:
-    """Refuse too few records, and non-members that are members."""
+    """Refuse too few people, and non-members that are members."""
     for name, records in (("members", members), ("non-members", nonmembers)):
-        if records is not None and len(records) < 2:
-            raise InputError(f"an attack needs at least two {name}, and got {len(records)}")
+        if records is not None and records.persons < 2:
+            raise InputError(f"an attack needs at least two {name}, and got {records.persons}")
     if members is None or nonmembers is None:
         return
+    if (members.people is None) != (nonmembers.people is None):
+        raise InputError("it must be known of members and of non-members whose each record is, or of neither")
+    common = members.persons + nonmembers.persons - members.and_(nonmembers).persons
+    if common:
+        raise InputError(
+            f"{common:,} of {nonmembers.persons:,} people among the non-members are also members",
+            hint="divide the rows by person: all rows of a person are on one side",
+        )
     both = _hashes(members.and_(nonmembers))
     inside, outside = both[: len(members)], both[len(members) :]
     repeated = len(inside) - inside.n_unique()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.attacks.base import Records
-from sfumato.attacks.membership.references import halves, train_references
+from sfumato.attacks.membership.references import halves_of, train_references
 from sfumato.attacks.membership.signals import Signals
 from sfumato.attacks.predictions import call, label_codes, own_label, places, probabilities, smooth, trees_of
 from sfumato.data.schema import Schema
@@ -44,7 +44,7 @@ class ModelTarget(Discreet):
     procedure : Procedure, optional
         How the model was trained; attacks with reference models need it.
     references : int
-        The number of reference models that an attack with references trains, each on half of all records.
+        The number of reference models that an attack with references trains, each on half of all records, or people.
     processes : int, optional
         The number of processes that train them; as many as cores by default.
     progress : callable, optional
@@ -131,7 +131,7 @@ class ModelTarget(Discreet):
             if known is members and others is nonmembers and number == seed:
                 return signals
         pool = members.and_(nonmembers)
-        inside, own = halves(len(pool), self.references, seed), self.own_label(pool)
+        inside, own = halves_of(pool, self.references, seed), self.own_label(pool)
         answers = _OwnLabel(self.procedure, pool, self.classes, self.codes(pool))
         if hasattr(self.procedure, "together"):  # it trains all references at once
             seeds = [seed + 1 + number for number in range(len(inside))]
@@ -178,6 +178,8 @@ class TableTarget(Discreet):
     population : polars.DataFrame, optional
         A table of many people by name or other identity, which an attacker links with the release; it has the
         quasi-identifiers of the release.
+    person : str, optional
+        The column that says whose each row of the population is, if people may have several.
     references : int
         The number of tables that an attack with a procedure makes, each from half of all records.
     processes, progress : optional
@@ -194,11 +196,13 @@ class TableTarget(Discreet):
         *,
         procedure: Procedure | None = None,
         population: pl.DataFrame | None = None,
+        person: str | None = None,
         references: int = 16,
         processes: int | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        self.frame, self.schema, self.procedure, self.population = frame, schema, procedure, population
+        self.frame, self.schema, self.procedure = frame, schema, procedure
+        self.population, self.person = population, person
         self.references = whole("the number of reference tables", references, least=2, most=10_000)
         self.processes, self.progress = processes, progress
 

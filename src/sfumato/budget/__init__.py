@@ -60,10 +60,14 @@ if TYPE_CHECKING:
     from sfumato.budget.mechanisms.statistics import Sum as Sum
     from sfumato.budget.mechanisms.statistics import Variance as Variance
     from sfumato.budget.noise import Source as Source
+    from sfumato.budget.people import BoughtRowsPerPerson as BoughtRowsPerPerson
+    from sfumato.budget.people import MaxGroupsPerPerson as MaxGroupsPerPerson
+    from sfumato.budget.people import MaxRowsPerPerson as MaxRowsPerPerson
     from sfumato.budget.query.answer import QueryAnswer as QueryAnswer
     from sfumato.budget.query.answer import Row as Row
     from sfumato.budget.query.discovery import CountRows as CountRows
     from sfumato.budget.query.discovery import FindBounds as FindBounds
+    from sfumato.budget.query.discovery import FindRowsPerPerson as FindRowsPerPerson
     from sfumato.budget.query.discovery import SelectCategories as SelectCategories
     from sfumato.budget.query.preview import Preview as Preview
     from sfumato.budget.query.question import Question as Question
@@ -89,7 +93,8 @@ __getattr__, __dir__, __all__ = lazy(
         "mechanisms.selection": "ExponentialMechanism Extreme NoisyMax Quantile SparseVector",
         "mechanisms.statistics": "Answer ContingencyTable Count Histogram Mean Sum Variance",
         "noise": "Source",
-        "query.discovery": "CountRows FindBounds SelectCategories",
+        "people": "BoughtRowsPerPerson MaxGroupsPerPerson MaxRowsPerPerson",
+        "query.discovery": "CountRows FindBounds FindRowsPerPerson SelectCategories",
         "query.preview": "Preview",
         "query.answer": "QueryAnswer Row",
         "query.question": "Question StatisticName",

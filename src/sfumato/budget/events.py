@@ -23,11 +23,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from sfumato.data.certificate import CLIENT, PERSON, UNIT, UNITS
+from sfumato.data.certificate import CLIENT, UNIT, UNITS
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError, did_you_mean, one_of
 
@@ -53,7 +53,6 @@ __all__ = [
     "Selected",
     "Shuffled",
     "check_trials",
-    "for_people",
 ]
 
 _MOST_TRIALS = 1e6
@@ -376,10 +375,12 @@ class ApproximateEvent(Event):
     epsilon: float
     delta: float
     relation: Relation = Relation.ADD_REMOVE
+    unit: str = field(default=UNIT, repr=False)
 
     kind = "approximate"
 
     def __post_init__(self) -> None:
+        _check_unit(self.unit)
         _set(self, "relation", one_of(Relation, self.relation, "the relation"))
         _set(self, "epsilon", 0.0 if self.epsilon == 0 else real("epsilon", self.epsilon, above=0))
         _set(self, "delta", real("delta", self.delta, above=0, below=1))
@@ -391,7 +392,8 @@ class ApproximateEvent(Event):
         return dp_accounting.UnsupportedDpEvent()
 
     def __str__(self) -> str:
-        return f"a mechanism of epsilon {self.epsilon:g} and delta {self.delta:g}"
+        each = "" if self.unit == UNIT else f" per {self.unit}"
+        return f"a mechanism of epsilon {self.epsilon:g} and delta {self.delta:g}{each}"
 
 
 @dataclass(frozen=True)
@@ -800,31 +802,6 @@ def check_trials(mean: Any, shape: Any) -> tuple[float, float | str]:
 def _names(kind: type[Event]) -> list[str]:
     assert is_dataclass(kind)
     return [one.name for one in fields(kind)]
-
-
-def for_people(event: Event, rows: int) -> Event:
-    """Return the cost of an event for a person who has at most so many rows.
-
-    A person with b rows changes an answer b times as much as a row does (group privacy), so noise on a sensitivity of s
-    is noise on one of b s, and a mechanism of epsilon is one of b epsilon.
-
-    Examples
-    --------
-    >>> event = for_people(DiscreteLaplace(6.0), rows=3)
-    >>> event.sensitivity, event.unit, for_people(PureEvent(0.1), rows=3).epsilon
-    (3, 'person', 0.30000000000000004)
-    """
-    rows = whole("the rows of a person", rows)
-    match event:
-        case NoiseEvent(unit="row"):
-            return replace(event, sensitivity=event.sensitivity * rows, unit=PERSON)
-        case PureEvent(unit="row"):
-            return replace(event, epsilon=event.epsilon * rows, unit=PERSON)
-        case Repeated():
-            return Repeated(for_people(event.event, rows), event.times)
-        case Composed():
-            return Composed(tuple(for_people(one, rows) for one in event.events))
-    raise OptionError(f"the cost for a person is not known of this event: {event}")
 
 
 def _check_unit(unit: str) -> None:

@@ -177,6 +177,22 @@ class Number(click.ParamType[float]):
         return check(param.opts[0] if param else "the number", number, **self.limits)
 
 
+class NumberOr(click.ParamType[Any]):
+    """A number in a range, or a word in its place."""
+
+    name = "N"
+
+    def __init__(self, word: str, **limits: Any) -> None:
+        self.word, self.number = word, Number(**limits)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        """Read the word or the number."""
+        try:
+            return self.word if value == self.word else self.number.convert(value, param, ctx)
+        except OptionError as error:
+            raise OptionError(str(error), hint=f"or '{self.word}'") from None
+
+
 class Numbers(click.ParamType[list[float]]):
     """Numbers in a range, separated by commas; each once."""
 

@@ -35,9 +35,13 @@ class Tuples(Discreet):
         """Return the tuples of some columns, in this order."""
         positions = [self.position[name] for name in names]
         codes, domains = self.codes[:, positions], tuple(self.domains[position] for position in positions)
-        first, of_tuple = group(codes, [len(domain) for domain in domains])
-        count = np.bincount(of_tuple, weights=self.count, minlength=len(first)).astype(np.int64)
-        return Tuples(codes[first], count, domains)
+        from sfumato.engines.group_by import GroupBy
+
+        if not positions:
+            return Tuples(codes[:1], self.count.sum(keepdims=True)[: len(codes)], domains)
+        grouped = GroupBy(len(positions))
+        grouped.add(list(codes.T), self.count)
+        return Tuples(*grouped.sorted(), domains)
 
 
 class Packing:

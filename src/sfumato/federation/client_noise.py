@@ -1,7 +1,7 @@
 """Client-level privacy: every client adds its share of discrete Gaussian noise to its clipped update.
 
 What a sum costs is a `NoiseShares` event, in steps of the grid. Neighbours differ in one client, whose update is
-replaced by zero; only the ``threshold`` shares that are surely there are counted.
+replaced by zero; only the ``honest`` shares that are surely in whatever the coordinator sees are counted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ClientNoise:
     @property
     def event(self) -> NoiseShares:
         """What one update costs."""
-        return NoiseShares(self.scale, self.sensitivity, self.plan.threshold, self.weights)
+        return NoiseShares(self.scale, self.sensitivity, self.plan.shares, self.weights)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -85,7 +85,7 @@ class ClientNoise:
 def _calibrated(plan: FederationPlan, parties: int, weights: int) -> ClientNoise:
     assert plan.epsilon is not None
     rho = rho_of_epsilon(plan.epsilon, plan.delta)
-    share = _ROOM * plan.clip / math.sqrt(2 * rho / plan.updates) / math.sqrt(plan.threshold)
+    share = _ROOM * plan.clip / math.sqrt(2 * rho / plan.updates) / math.sqrt(plan.shares)
     code = FixedPoint(plan.clip + 40 * share, parties)
     if code.step * math.sqrt(weights) / 2 > (_ROOM - 1) * plan.clip or share < 8 * code.step:
         raise OptionError("the grid of the updates is too coarse for this clip and this number of parties")

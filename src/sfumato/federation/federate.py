@@ -17,6 +17,7 @@ from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
+from sfumato.data.validate import real
 from sfumato.errors import OptionError
 from sfumato.federation.coding import Coding
 from sfumato.federation.holdings import Holdings, holdings_of
@@ -33,10 +34,10 @@ __all__ = ["CHECKPOINT", "defaults_of", "federate", "forget", "ledgers_of", "ope
 CHECKPOINT, ROUNDS, LEDGERS = "checkpoint", "rounds", "ledgers"
 """The files and folders in the working folder of a training."""
 _KEY = "split.key"
-_IMAGES = {"rounds": 30, "batch": 64, "learning_rate": 0.1, "momentum": 0.7, "decay": True, "augment": True}
-_IMAGES_ALONE = 0.02
-"""Settings for images without an epsilon, and the rate with all of them in one place, where no update is averaged. They
-were chosen on the validation images of the chest X-rays."""
+_IMAGES = {"rounds": 60, "batch": 32, "learning_rate": 0.05, "momentum": 0.5, "decay": True, "augment": True}
+_IMAGES_ALONE = {"rounds": 30, "batch": 64, "learning_rate": 0.02}
+"""Settings for images without an epsilon, and with all of them in one place, where a pass has many more steps and no
+update is averaged. They were chosen on the validation images of the chest X-rays."""
 _ABLE = {"tables": MODELS[:2], "images": MODELS}
 _PLAN = (
     *("epochs", "batch", "learning_rate", "proximal", "momentum", "decay", "augment"),
@@ -64,6 +65,7 @@ def federate(
     seed: int = 0,
     centralised: bool = True,
     processes: bool = False,
+    timeout: float | None = None,
     folder: str | Path | None = None,
     ledgers: str | Path | None = None,
     progress: Callable[[Round], None] | None = None,
@@ -80,7 +82,7 @@ def federate(
     clients : int, optional
         How many holders there are; 3 by default.
     rounds : int, optional
-        In each, every present holder trains on its records and sends a coded change of the weights. 10 by default; 30
+        In each, every present holder trains on its records and sends a coded change of the weights. 10 by default; 60
         for images without an epsilon.
     model : str, optional
         For tables logistic (the default) or mlp; for images also cnn (the default), resnet18 and scattering-linear.
@@ -115,6 +117,9 @@ def federate(
         records with an epsilon.
     processes : bool
         Whether each holder is a real process of this machine, connected over TLS, instead of an object in this process.
+    timeout : float, optional
+        With ``processes``: after so many seconds without an answer of a holder, the round goes on without it. By
+        default five minutes, and ten for its update.
     folder : path, optional
         A working folder: the checkpoint of every round, the model of each round in ``rounds``, and what every holder
         keeps. The same call goes on after a crash. With ``processes`` it must be given.
@@ -128,8 +133,8 @@ def federate(
     **options
         ``epochs``, ``batch``, ``learning_rate``, ``proximal``, ``momentum``, ``decay``, ``augment``, ``clip``,
         ``delta``, ``spare`` and ``bound`` of `sfumato.federation.FederationPlan`. Images without an epsilon have
-        defaults of their own: ``batch=64, learning_rate=0.1, momentum=0.7, decay=True, augment=True``, and a rate of
-        0.02 for the same network on all records together.
+        defaults of their own: ``batch=32, learning_rate=0.05, momentum=0.5, decay=True, augment=True``; the same
+        network on all records together has 30 rounds, batches of 64 and a rate of 0.02.
 
     Examples
     --------
@@ -145,6 +150,10 @@ def federate(
     asked = {name: value for name, value in options.items() if value is not None}
     if unknown := sorted(asked.keys() - {*_PLAN}):
         raise OptionError(f"federate has no option '{unknown[0]}'", hint=f"options of the plan are {', '.join(_PLAN)}")
+    if timeout is not None:
+        real("the timeout", timeout, above=0)
+        if not processes:
+            raise OptionError("a timeout is for holders that are processes", hint="processes=True, or leave it out")
     work = None if folder is None else Path(folder)
     key = new_key() if work is None or not (work / _KEY).exists() else (work / _KEY).read_bytes()
     holdings = holdings_of(
@@ -160,7 +169,8 @@ def federate(
         key=key,
     )
     defaults = defaults_of(holdings.coding, model, epsilon)
-    alone = _IMAGES_ALONE if "learning_rate" in defaults and "learning_rate" not in asked else None
+    given = {*asked, *(() if rounds is None else ("rounds",))}
+    alone = {name: value for name, value in _IMAGES_ALONE.items() if name not in given} if "batch" in defaults else {}
     usual = defaults.pop("rounds")
     rounds, asked = usual if rounds is None else rounds, {**defaults, **asked}
     plan = plan_of(
@@ -171,6 +181,7 @@ def federate(
         epsilon=epsilon,
         level=level,
         threshold=threshold,
+        secure=secure,
         seed=seed,
         **asked,
     )
@@ -179,7 +190,7 @@ def federate(
     if work is not None:
         _keep_key(work, key)
     with ledgers_of(plan, holdings, None if ledgers is None else Path(ledgers), work) as books:
-        found = _train(plan, holdings, secure, work, books, processes, progress, say)
+        found = _train(plan, holdings, secure, work, books, processes, timeout, progress, say)
     central, taken = None, None
     if centralised and (holdings.public or plan.level == "none"):
         say("training the same network on all records together, for comparison")
@@ -229,6 +240,7 @@ def plan_of(
     epsilon: float | None = None,
     level: str | None = None,
     threshold: int | None = None,
+    secure: str = "masks",
     seed: int = 0,
     **options: Any,
 ) -> FederationPlan:
@@ -252,6 +264,7 @@ def plan_of(
         epsilon=epsilon,
         level="none" if epsilon is None else level or "record",
         threshold=least,
+        honest=1 if secure == "ckks" and level == "client" else None,
         seed=seed,
         scale=coding.scale,
         coding=coding.digest,
@@ -346,6 +359,7 @@ def _train(
     work: Path | None,
     books: Mapping[str, Ledger],
     processes: bool,
+    timeout: float | None,
     progress: Callable[[Round], None] | None,
     say: Callable[[str], object],
 ) -> Federated:
@@ -361,13 +375,12 @@ def _train(
         raise OptionError("training with processes needs a working folder", hint="give folder=")
     from sfumato.federation.flower.training import train_with_processes
 
-    return train_with_processes(plan, holdings, work, secure=secure, ledgers=books, say=say, **more)
+    return train_with_processes(plan, holdings, work, secure=secure, ledgers=books, say=say, timeout=timeout, **more)
 
 
-def _central(plan: FederationPlan, holdings: Holdings, rate: float | None) -> tuple[Federated, float]:
-    """Train the same network on all records together, for as many passes over them."""
+def _central(plan: FederationPlan, holdings: Holdings, settings: Mapping[str, Any]) -> tuple[Federated, float]:
+    """Train the same network on all records together."""
     began = time.monotonic()
     alone = replace(plan, level="none", epsilon=None, threshold=1, absence=0.0, bound=1e4, proximal=0.0, momentum=0.0)
-    alone = alone if rate is None else replace(alone, learning_rate=rate)
-    found = simulate(alone, {"all": holdings.pooled}, secure="none")
+    found = simulate(replace(alone, **settings), {"all": holdings.pooled}, secure="none")
     return found, time.monotonic() - began

@@ -172,6 +172,8 @@ class TrainingHolder:
                 inputs, step = self.inputs[part], step + 1
                 if plan.augment:
                     inputs = _seen(inputs, plan.scale, generator)
+                if inputs.dim() == 4:  # pooling of images then takes an eighth of the time
+                    inputs = inputs.to(memory_format=torch.channels_last)
                 optimizer.zero_grad()
                 functional.cross_entropy(module(inputs), self.targets[part]).backward()
                 if plan.proximal:

@@ -176,6 +176,8 @@ def _of_holders(
     for name, one in materials.items():
         try:
             parts[name] = coding.samples(one.train, one.train_target)
+            if not len(parts[name][1]):
+                raise InputError(f"no record has one of the declared classes of '{coding.target}'")
             tests.append(coding.samples(one.test, one.test_target))
         except SfumatoError as error:
             raise type(error)(f"holder '{name}': {error.message}", hint=error.hint) from error
@@ -196,7 +198,10 @@ def _material(data: Any, target: str | None, schema: Schema | None, split: Split
         data = Table.of(read(data, inferred=False) if isinstance(data, str | Path) else data, schema=schema)
     if are_images(data) and isinstance(data, str | Path) and not named:
         data = read_images(data)
-    return material_of(data, target=target, split=split, key=key)
+    material = material_of(data, target=target, split=split, key=key)
+    if material.whole is not None:
+        material.whole.schema.refuse_person("a federated training")
+    return material
 
 
 def _coding(material: Material, classes: int | None) -> Coding:

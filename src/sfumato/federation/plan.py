@@ -45,7 +45,10 @@ class FederationPlan:
     spare
         How many rounds may be repeated after a crash; with privacy, the noise is for these too.
     threshold
-        How many parties must answer; at client level, also how many of them are surely honest.
+        How many parties must answer.
+    honest
+        At client level, how many shares of noise must be enough: by default those of ``threshold`` parties. 1 for sums
+        by CKKS, where a coordinator that lies can have a single update opened.
     absence
         The probability that a party is left out of a round.
     bound
@@ -81,6 +84,7 @@ class FederationPlan:
     clip: float = 1.0
     spare: int = 1
     threshold: int = 1
+    honest: int | None = None
     absence: float = 0.0
     bound: float = 16.0
     seed: int = 0
@@ -92,8 +96,13 @@ class FederationPlan:
         if self.scale is not None:
             mean, deviation = self.scale
             object.__setattr__(self, "scale", (float(mean), real("the deviation of images", deviation, above=0)))
-        for name in ("classes", "rounds", "epochs", "batch", "threshold"):
+        for name in ("classes", "rounds", "epochs", "batch", "threshold", "shares"):
             whole(f"'{name}' of the plan", getattr(self, name))
+        if self.shares > self.threshold:
+            raise OptionError(
+                f"{self.shares} shares of noise cannot be relied on: only {self.threshold} holders must answer",
+                hint="honest may be at most the threshold",
+            )
         whole("the seed", self.seed, least=0)
         whole("the number of spare rounds", self.spare, least=0)
         for name in ("learning_rate", "clip", "bound"):
@@ -117,6 +126,11 @@ class FederationPlan:
             real("epsilon", self.epsilon, above=0)
         if not 0 < self.delta < 1:
             raise OptionError(f"delta must be between 0 and 1, got {self.delta!r}")
+
+    @property
+    def shares(self) -> int:
+        """How many shares of noise are counted at client level."""
+        return self.threshold if self.honest is None else self.honest
 
     @property
     def updates(self) -> int:

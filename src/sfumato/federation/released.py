@@ -284,6 +284,7 @@ def _of_plan(certificate: Certificate) -> Iterator[Claim]:
         others += ["level"] if (plan.level == "none") == bool(certificate.guarantees) else []
         others += ["model"] if plan.model != certificate.method else []
         others += ["secure"] if plan.level == "client" and stated["secure"] not in SECURE_TRAINING[1:] else []
+        others += ["honest"] if plan.level == "client" and stated["secure"] == "ckks" and plan.shares > 1 else []
         rounds = [Round(**one) for one in stated["history"]]
         numbers = [one.round for one in rounds]
         if numbers != list(range(1, plan.rounds + 1)) or any(one.clients < plan.threshold for one in rounds):

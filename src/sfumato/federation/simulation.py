@@ -144,6 +144,11 @@ def check_secure(plan: FederationPlan, secure: str, parties: int) -> None:
             "noise",
             hint="use secure='masks'",
         )
+    if plan.level == "client" and secure == "ckks" and plan.shares > 1:
+        raise OptionError(
+            "by CKKS a coordinator that lies can have a single update opened, so the noise of one holder must do",
+            hint="a plan with honest=1, or secure='masks'",
+        )
     if secure in _ENCRYPTED and parties > MOST_PARTIES:
         raise OptionError(
             f"sums under encryption take at most {MOST_PARTIES} holders, got {parties}", hint="use secure='masks'"

@@ -53,9 +53,9 @@ class Privacy(_Options):
         The standard deviation of the noise on the sum of a batch, in clips, whatever epsilon results. `train` takes
         several, each for a run of its own; `Trainer` takes one, instead of epsilon.
     rows : int, optional
-        The number of training records, if it is public. It determines the sampling rate, the number of steps and the
-        divisor of a batch. By default `train` estimates it for networks with a part of epsilon, and `Trainer` takes
-        the actual number, which then counts as public.
+        The number of training records (of people, if they are protected), if it is public. It determines the sampling
+        rate, the number of steps and the divisor of a batch. By default `train` estimates it for networks with a part
+        of epsilon, and `Trainer` takes the actual number, which then counts as public.
     insecure_seed : int, optional
         Makes noise, samples and split reproducible: the result is then not private.
 
@@ -91,9 +91,10 @@ class Split(_Options):
     ----------
     test : path, Table or frame, optional
         Other rows to test on. By default the official test rows of a built-in table, else a part of the rows.
-        A row that is in both tables counts as two records.
+        A row that is in both tables counts as two records. If people are protected, the test rows of people who are in
+        the table are left out.
     holdout : float
-        The probability that a row is held out for testing.
+        The probability that a row is held out for testing, or a person with all of their rows.
     scores : {"noisy", "none"}
         How the scores of a private model on private records are released.
     samples, test_samples : number, optional

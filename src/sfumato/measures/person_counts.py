@@ -27,6 +27,10 @@ _LARGEST = 1 << 53
 """What all weights may add up to: floats count up to there."""
 _USUAL_UNIT = 720_720
 """Divisible by all numbers up to 16. People with more rows, of several values, are split to a millionth."""
+_MOST_ROWS = 10_000
+"""People with more rows are split one by one."""
+_FEW = 3_000_000
+"""Up to so many entries, to count them takes less time than to import numba."""
 
 
 class Visits(NamedTuple):
@@ -104,6 +108,8 @@ def count_people(
     value: Ints | None,
     values: int,
     overlap: Visits | None = None,
+    *,
+    few: int = _FEW,
 ) -> PersonCounts:
     """Count the people of each class, and how their weight is split among values.
 
@@ -115,6 +121,8 @@ def count_people(
         The sensitive value of each entry.
     overlap : Visits, optional
         The rows of each person in all classes that they may belong to, if classes overlap.
+    few : int
+        Up to so many entries, no kernel is compiled; the result is the same.
 
     Examples
     --------
@@ -124,6 +132,8 @@ def count_people(
     >>> found.size.tolist(), found.count.tolist(), found.unit
     ([2], [2, 4], 3)
     """
+    if overlap is None and len(visits.rows) > few:
+        return _count_compiled(visits, classes, value, values)
     wide = visits if overlap is None else overlap
     entry_value = value if value is None or wide is visits else value[wide.place]  # a wide entry repeats another one
     pair_of, pair_class, pair_person, pair_rows = _pairs(wide)
@@ -137,14 +147,70 @@ def count_people(
     assert value is not None
     pairs = _Holders(pair_of, pair_class, entry_value, wide.rows, len(pair_class), values)
     people = _Holders(visits.person, None, value, visits.rows, visits.people, values)
-    unit = math.lcm(pairs.parts, people.parts)
-    if unit > _LARGEST // max(len(own_class), 1):
-        unit = _USUAL_UNIT * -(-int(people.rows.max()) // _USUAL_UNIT)
+    unit = _unit(math.lcm(pairs.parts, people.parts), len(own_class), int(people.rows.max()))
     cell, weight = pairs.split(unit)
     cell, count = _sums(cell, weight, classes * values)
     (whole, share), total = people.split(unit), np.zeros(values, dtype=np.int64)
     np.add.at(total, whole, share)
     return PersonCounts(size, records, len(own_class), cell // values, cell % values, count, total, unit)
+
+
+def _count_compiled(visits: Visits, classes: int, value: Ints | None, values: int) -> PersonCounts:
+    """Count people as `count_people` does, by kernels."""
+    from sfumato.measures import person_kernels as kernels
+
+    where, entries = _runs(visits.owner, classes), (visits.person, visits.rows)
+    known, size = np.full((visits.people, 6), -1, dtype=np.int64), np.empty(classes, dtype=np.int64)
+    known[:, kernels.WHOLE_ROWS] = 0
+    parts = np.zeros(int(visits.rows.sum()) + 1, dtype=bool)
+    # Without values, that of an entry is its class: nobody has several.
+    kernels.count(*where, *entries, visits.owner if value is None else value, known, size, parts)
+    smallest = known[:, kernels.SMALLEST]
+    records, links = np.bincount(smallest[smallest >= 0], minlength=classes), int(size.sum())
+    none, total = np.zeros(0, dtype=np.int64), np.zeros(max(values, 1), dtype=np.int64)
+    if value is None:
+        return PersonCounts(size, records, links, none, none, none, total[:1], 1)
+
+    whole, alone = known[:, kernels.WHOLE_ROWS], known[:, kernels.WHOLE_VALUE]
+    most = int(whole.max())
+    parts[whole[alone == kernels.MIXED]] = True
+    unit = _unit(_multiple(np.flatnonzero(parts[: most + 1])), links, most)
+    number = np.arange(1, min(most, _MOST_ROWS) + 1)
+    of_row = np.append(0, np.where(unit % number, 0, unit // number))
+    known[:, kernels.CLASS] = -1
+    weight, late = np.zeros(values, dtype=np.int64), np.empty((2, len(value)), dtype=np.int64)
+    cell = np.empty(min(len(value), classes * values), dtype=np.int64)
+    sums = np.empty_like(cell)
+    found, left, left_whole = kernels.share(
+        *where, *entries, value, known, unit, of_row, weight, cell, sums, total, late
+    )
+    total += np.bincount(alone[alone >= 0], minlength=values) * unit
+    if left_whole:
+        nowhere = np.zeros(len(value), dtype=np.int64)
+        at, of_table = _split_late(visits._replace(owner=nowhere), value, late[1, :left_whole], values, unit)
+        np.add.at(total, at, of_table)
+    cell, sums = cell[:found], sums[:found]
+    if left or (cell[1:] < cell[:-1]).any():
+        at, of_classes = _split_late(visits, value, late[0, :left], values, unit)
+        cell, sums = _sums(np.append(cell, at), np.append(sums, of_classes), classes * values)
+    owner = cell // values
+    return PersonCounts(size, records, links, owner, cell - owner * values, sums, total, unit)
+
+
+def _split_late(visits: Visits, value: Ints, entries: Ints, values: int, unit: int) -> tuple[Ints, Ints]:
+    """Split the weight of people whose rows do not divide it; return cells of class and value, and their weight."""
+    some = Visits(*(of_entry[entries] for of_entry in visits))
+    first, of_pair = some.pairs()
+    return _Holders(of_pair, some.owner[first], value[entries], some.rows, len(first), values).split(unit)
+
+
+def _runs(owner: Ints, classes: int) -> tuple[Ints, Ints]:
+    """Return the first entry and the end of each run of entries with one owner, by owner, and where owners begin."""
+    first = np.flatnonzero(key_starts(owner))
+    runs, of_run = np.column_stack([first, np.append(first[1:], len(owner))]), owner[first]
+    if (of_run[1:] < of_run[:-1]).any():
+        runs = runs[np.argsort(of_run, kind="stable")]
+    return runs, np.cumsum(np.bincount(of_run + 1, minlength=classes + 1))
 
 
 class _Holders:
@@ -165,12 +231,7 @@ class _Holders:
     @property
     def parts(self) -> int:
         """A number of parts that divides the weight of every holder exactly; a number beyond all bounds is cut."""
-        parts = 1
-        for number in np.unique(self.rows[self.several]).tolist():
-            parts = math.lcm(parts, number)
-            if parts > _LARGEST:
-                break
-        return parts
+        return _multiple(np.unique(self.rows[self.several]))
 
     def split(self, unit: int) -> tuple[Ints, Ints]:
         """Split the unit of every holder over its values by rows; return cells of owner and value, and their weight."""
@@ -187,6 +248,21 @@ class _Holders:
             [self.owner[alone] * self.values + self.low[alone], self.owner[holder] * self.values + value]
         )
         return cells, np.concatenate([np.full(len(alone), unit), weight])
+
+
+def _unit(exact: int, links: int, most: int) -> int:
+    """Return the parts of a person: the exact number unless that is too many for all pairs of a person and a class."""
+    return exact if exact <= _LARGEST // max(links, 1) else _USUAL_UNIT * -(-most // _USUAL_UNIT)
+
+
+def _multiple(numbers: Ints) -> int:
+    """Return the least common multiple of some numbers, or any number beyond `_LARGEST`."""
+    multiple = 1
+    for number in numbers.tolist():
+        multiple = math.lcm(multiple, number)
+        if multiple > _LARGEST:
+            break
+    return multiple
 
 
 def _sums(cell: Ints, weight: Ints, cells: int) -> tuple[Ints, Ints]:

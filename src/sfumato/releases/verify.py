@@ -121,8 +121,9 @@ def verify(release: str | Path, *, source: str | Path | None = None, progress: P
         return Verification((Claim(f"it is a {known}", False, quote(certificate.kind)),), certificate)
     claims = [*_files(folder, certificate, kind.layout), *kind.verify(folder, certificate, progress)]
     claims += _source(certificate, source)
-    if source is not None and certificate.unit == PERSON and certificate.schema.person is None:
-        claims += _people(folder, certificate, source)
+    if source is not None and certificate.kind == "table" and certificate.unit == PERSON:
+        again = {one.claim: one for one in _people(folder, certificate, source)}
+        claims = [one for one in claims if one.held is not None or one.claim not in again] + [*again.values()]
     return Verification(tuple(claims), certificate)
 
 
@@ -154,9 +155,10 @@ def _files(folder: Path, certificate: Certificate, layout: Layout) -> Iterator[C
 
 
 def _people(folder: Path, certificate: Certificate, source: str | Path) -> Iterator[Claim]:
-    """Make the release again from its original: it must be the same table, and its classes are counted in people."""
-    asked = ", ".join(str(Guarantee.from_dict(one)) for one in certificate.guarantees)
-    claim = f"{asked} for people, made again from '{Path(source).name}'"
+    """Make a release without a person column again from its original: it counts people, and must be the same table."""
+    if certificate.schema.person is not None:
+        return
+    asked = [f"{Guarantee.from_dict(one)} for people" for one in certificate.guarantees]
     try:
         recipe = Recipe.of_release(folder)
         if recipe.command != "anonymize":
@@ -167,10 +169,10 @@ def _people(folder: Path, certificate: Certificate, source: str | Path) -> Itera
             kind = {"format": Path(certificate.data).suffix.removeprefix(".")}
             name, _ = again.artifact.write_into(scratch, again.guarantees, **kind)
             same = _rows_of(scratch / name).equals(_rows_of(folder / certificate.data))
+        found = f"made again from '{Path(source).name}': {'the same' if same else 'other'} rows"
     except SfumatoError as error:
-        yield Claim(claim, False, str(error).partition("\n")[0])
-        return
-    yield Claim(claim, same, "the same rows" if same else "other rows")
+        same, found = False, str(error).partition("\n")[0]
+    yield from (Claim(one, same, found) for one in asked)
 
 
 def _rows_of(path: Path) -> pl.DataFrame:

@@ -29,6 +29,8 @@ _NAMES = {
     "10-a": "10 clients, first setting",
     "10-b": "10 clients, second setting",
 }
+_PRIVATE = {"rounds": 10, "epochs": 2, "learning_rate": 0.02, "momentum": 0.9, "decay": False, "augment": False}
+"""With privacy: noise is for every round, so they are fewer."""
 _DATA = "the same X-rays at 28x28 pixels (PneumoniaMNIST): 4,708 for training, the same 624 for testing"
 
 
@@ -39,12 +41,13 @@ class Settings:
     data: str = "pneumonia"
     """Or "mnist": digits below and from 5, which are in the package."""
     samples: int | None = None
-    rounds: tuple[int, int] = (10, 20)
-    epochs: tuple[int, int] = (2, 1)
+    rounds: tuple[int, int] = (60, 30)
+    epochs: tuple[int, int] = (1, 2)
     """Local epochs of a round, in the first and in the second setting."""
     model: str = "cnn"
-    learning_rate: float = 0.02
-    momentum: float = 0.9
+    learning_rate: tuple[float, float] = (0.02, 0.05)
+    """With all images in one place, and with several holders, whose updates are averaged. It falls to zero."""
+    momentum: float = 0.5
     """Of the coordinator, with several holders."""
     absence: float = 0.3
     """The probability that a holder misses a round, in the scenario with absences."""
@@ -152,8 +155,9 @@ def _rows(settings: Settings, key: str, found: dict[str, dict[str, float]]) -> I
 
 
 def _images(settings: Settings) -> tuple[Any, Any]:
-    """Return training and test images from 0 to 1, with their classes."""
+    """Return normalised training and test images, with their classes."""
     from sfumato.data import datasets
+    from sfumato.federation.coding import SCALE
 
     if settings.data == "pneumonia":
         images = datasets.pneumonia()
@@ -163,7 +167,8 @@ def _images(settings: Settings) -> tuple[Any, Any]:
         parts = (images.train_images, images.train_labels >= 5), (images.test_images, images.test_labels >= 5)
     some = slice(settings.samples)
     train, test = (
-        (one[some, None].astype(np.float32) / 255, np.asarray(labels)[some].astype(np.int64)) for one, labels in parts
+        ((one[some, None].astype(np.float32) / 255 - SCALE[0]) / SCALE[1], np.asarray(labels)[some].astype(np.int64))
+        for one, labels in parts
     )
     return train, test
 
@@ -184,6 +189,7 @@ def _trained(
     from sklearn.metrics import roc_auc_score, roc_curve
 
     from sfumato.federation import FederationPlan, simulate
+    from sfumato.federation.coding import SCALE
 
     plan = FederationPlan(
         model=settings.model,
@@ -191,14 +197,17 @@ def _trained(
         classes=2,
         rounds=settings.rounds[at],
         epochs=settings.epochs[at],
-        learning_rate=settings.learning_rate,
+        learning_rate=settings.learning_rate[clients > 1],
         momentum=settings.momentum if clients > 1 else 0.0,
+        decay=True,
+        augment=True,
+        scale=SCALE,
         threshold=1 if absence else clients,
         absence=absence,
         seed=seed,
     )
     if epsilon is not None:
-        plan = replace(plan, level=level, epsilon=epsilon, delta=1e-5)
+        plan = replace(plan, level=level, epsilon=epsilon, delta=1e-5, **_PRIVATE)
     order, began = np.random.default_rng(seed).permutation(len(train[0])), time.process_time()
     parts = [(train[0][one], train[1][one]) for one in np.array_split(order, clients)]
     done = simulate(plan, parts, secure="none" if absence or clients == 1 else settings.secure)

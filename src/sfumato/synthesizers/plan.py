@@ -42,6 +42,7 @@ class Plan:
     epsilon, delta : what all purchases may cost together
     shares : the kinds of noisy sums
     noise : the noise multiplier of a single sum that would cost as much as all sums
+    rows_per_person : how many rows of a person are read, if people are protected; noise is as many times as large
 
     Examples
     --------
@@ -56,6 +57,12 @@ class Plan:
     delta: float
     shares: Mapping[str, Share]
     noise: float
+    rows_per_person: int | None = None
+
+    @property
+    def unit(self) -> str:
+        """What is protected: a row, or a person."""
+        return self.events[0].unit
 
     @property
     def beforehand(self) -> tuple[Purchase, ...]:
@@ -96,7 +103,7 @@ class Plan:
 
     def sums(self, source: Source) -> NoisySums:
         """Return the noisy sums that are paid for."""
-        return NoisySums(self.shares, self.noise, source)
+        return NoisySums(self.shares, self.noise, source, rows_per_person=self.rows_per_person)
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the purchases as plain values."""
@@ -122,10 +129,17 @@ def derived(plan: _P) -> _P:
     raise InputError("the generator has bought nothing")
 
 
-def multiplier(before: Sequence[Event], shares: Mapping[str, Share], epsilon: float, delta: float) -> float:
+def multiplier(
+    before: Sequence[Event],
+    shares: Mapping[str, Share],
+    epsilon: float,
+    delta: float,
+    *,
+    rows_per_person: int | None = None,
+) -> float:
     """Return the smallest noise multiplier with which the shares cost at most epsilon together with earlier events."""
 
     def events(scale: float) -> Event:
-        return Composed((*before, *NoisySums(shares, scale, Source()).events))
+        return Composed((*before, *NoisySums(shares, scale, Source(), rows_per_person=rows_per_person).events))
 
     return calibrate(events, epsilon, delta)

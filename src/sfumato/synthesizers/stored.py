@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ def write_stored(folder: Path, plain: Mapping[str, Any], arrays: Mapping[str, ND
     (folder / ARRAYS).write_bytes(save(dict(arrays)))
 
 
-def read_facts(path: Path, keys: set[str], *, format: int) -> dict[str, Any]:
-    """Return the plain values of a generator, which must have these keys and this format."""
+def read_facts(path: Path, keys: set[str], *, format: int, optional: Collection[str] = ()) -> dict[str, Any]:
+    """Return the plain values of a generator, which must have these keys and this format, and may have others."""
     if not is_regular_file(path):
         raise FileError(f"'{path.parent}' does not hold a generator: there is no {FACTS}")
     plain = read_plain(path)
@@ -42,6 +42,6 @@ def read_facts(path: Path, keys: set[str], *, format: int) -> dict[str, Any]:
             f"'{path}' has format {quote(plain['format'])}, but this version of Sfumato reads format {format}",
             hint=f"it was written by Sfumato {made}",
         )
-    if plain.keys() != keys:
-        raise FileError(f"'{path}': {quote(', '.join(sorted(plain.keys() ^ keys)))} is missing or unknown")
+    if others := plain.keys() - {*optional} ^ keys:
+        raise FileError(f"'{path}': {quote(', '.join(sorted(others)))} is missing or unknown")
     return plain

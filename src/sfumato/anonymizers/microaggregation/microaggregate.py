@@ -10,6 +10,7 @@ microaggregation: strict privacy with enhanced utility preservation", IEEE TKDE 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.anonymizers.base import Partitioner
 from sfumato.anonymizers.limits import limits
@@ -221,7 +223,7 @@ def keeping(problem: Problem, groups: Ints, metric: Metric | None = None) -> Int
     [0, 0, 1, 1]
     """
     if problem.people is not None:
-        groups = _merged_in_pairs(problem, groups)
+        return _merged_in_pairs(problem, groups)
     missed = _missed(problem.guarantees, problem.merge(groups))
     if not missed.any():
         return groups
@@ -282,10 +284,6 @@ def _merged_in_pairs(problem: Problem, groups: Ints) -> Ints:
 
 def _against_the_rest(problem: Problem, rows: Ints) -> list[ClassCounts]:
     """Return the counts of a table with two classes: some tuples, and all others; or one, if there are none."""
-    if problem.people is not None:
-        others = np.ones(len(problem), dtype=np.int64)
-        others[rows] = 0
-        return problem.merge(others)
     mine = int(problem.records[rows].sum())
     size = np.array([mine, problem.counts[0].rows - mine])
     number = 1 + bool(size[1])
@@ -308,11 +306,21 @@ def _missed(guarantees: Sequence[ClassGuarantee], counts: Sequence[ClassCounts])
         asked = getattr(guarantee, guarantee.bounds[guarantee.key].field)
         for one in counts:
             value = _per_class(guarantee, one, counts)
-            broken = np.flatnonzero([not guarantee.accepts(number) for number in value.tolist()])
+            broken = np.flatnonzero(_breaks(guarantee, value))
             low, high = (value[broken], asked) if guarantee.larger_is_safer else (asked, value[broken])
             share = 1.0 - low / np.maximum(high, np.finfo(np.float64).tiny)
             missed[broken] = np.maximum(missed[broken], np.maximum(share, _BARELY))
     return missed
+
+
+def _breaks(guarantee: ClassGuarantee, value: Floats) -> NDArray[np.bool_]:
+    """Return whether each number breaks a guarantee: those beyond the last one that it accepts do."""
+    ascending = np.unique(value)
+    if guarantee.larger_is_safer:
+        first = bisect_left(ascending, True, key=guarantee.accepts)
+        return value < ascending[first] if first < len(ascending) else np.ones(len(value), dtype=np.bool_)
+    last = bisect_left(ascending, True, key=lambda number: not guarantee.accepts(number))
+    return value >= ascending[last] if last < len(ascending) else np.zeros(len(value), dtype=np.bool_)
 
 
 def _per_class(guarantee: ClassGuarantee, one: ClassCounts, counts: Sequence[ClassCounts]) -> Floats:

@@ -28,21 +28,24 @@ from sfumato.attacks.auditing.bounds import (
     refutes,
     shared,
 )
-from sfumato.attacks.auditing.canaries import coins, guesses_of, joined, mislabelled
+from sfumato.attacks.auditing.canaries import coins, guesses_of, joined, mislabelled, planted
 from sfumato.attacks.base import Records
 from sfumato.attacks.cases import labelled
+from sfumato.attacks.people import owners_of
 from sfumato.attacks.predictions import call, label_codes, own_label, probabilities
 from sfumato.attacks.procedures import RunRecipe
 from sfumato.attacks.statistics import CONFIDENCE
 from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event, Relation
+from sfumato.data.certificate import PERSON
 from sfumato.data.claim import Claim
+from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release, Releases
 from sfumato.data.validate import whole
 from sfumato.errors import InputError, OptionError
 
-__all__ = ["AuditResult", "audit", "audit_function", "cost_claim", "result_of_guesses"]
+__all__ = ["AuditResult", "audit", "audit_function", "cost_claim", "result_of_guesses", "rows_of_canary"]
 
 Floats = NDArray[np.float64]
 Progress = Callable[[float], None]
@@ -64,13 +67,14 @@ class AuditResult(Discreet):
     epsilon : a lower bound on epsilon at the claimed delta, whatever the mechanism; 0 if nothing was shown
     could_have_shown : the bound if every guess had been right
     confidence : the probability with which the bound holds
-    canaries, runs : how many records were included by coins, and how often the mechanism ran
+    canaries, runs : how many records, or people, were included by coins, and how often the mechanism ran
     guesses, right : how many guesses were made, and how many were right
     refuted : whether the guesses contradict the claimed curve
     could_refute : whether they would if all were right
     gaussian : the bound on epsilon if the noise were Gaussian; None for many runs
     checks : direct checks of the noise, the clip and the sampler, where the audit sees them
     seed : of the canaries and their coins
+    rows : the records of each canary, if a canary is a person
     """
 
     _repr_fields = ("passed", "epsilon", "claimed")
@@ -89,6 +93,7 @@ class AuditResult(Discreet):
     gaussian: float | None = None
     checks: tuple[Claim, ...] = ()
     seed: int = 0
+    rows: int = 1
 
     @property
     def passed(self) -> bool:
@@ -128,6 +133,8 @@ class AuditResult(Discreet):
             "epsilon_if_gaussian": self.gaussian,
             "confidence": self.confidence,
             "canaries": self.canaries,
+            "rows_per_canary": self.rows,
+            "unit": self.claimed.unit,
             "runs": self.runs,
             "guesses": self.guesses,
             "right": self.right,
@@ -145,6 +152,7 @@ def result_of_guesses(
     method: str,
     confidence: float = CONFIDENCE,
     checks: tuple[Claim, ...] = (),
+    rows: int = 1,
     seed: int = 0,
 ) -> AuditResult:
     """Return the result of one run, given the scores of its canaries and which of them were included.
@@ -177,6 +185,7 @@ def result_of_guesses(
         gaussian=max(fdp_gaussian_epsilon(one, delta, sure) for one in tried) if delta else None,
         checks=checks,
         seed=seed,
+        rows=rows,
     )
 
 
@@ -188,6 +197,8 @@ def audit_function(
     *,
     events: Iterable[Event] = (),
     score: Callable[[Any, Any], Any] | None = None,
+    person: str | None = None,
+    rows_per_person: int = 1,
     runs: int = _RUNS,
     confidence: float = CONFIDENCE,
     seed: int = 0,
@@ -211,6 +222,12 @@ def audit_function(
     score : callable, optional
         Takes what was released, and the canaries; returns a number for each, high if it seems to be included. Without
         one, what is released must be numbers, and a linear discriminant of half of the runs judges the other half.
+    person : str, optional
+        For a claim about people: the column that says which rows of the frames are of the same person. A canary is then
+        a person, and is there with all rows or with none.
+    rows_per_person : int
+        For a claim about people: how often each row of a canary is repeated. People with as many equal rows as the
+        claim allows are the worst case.
     runs : int
         Without a score, how often the function runs.
     progress : callable, optional
@@ -227,27 +244,33 @@ def audit_function(
     >>> audit_function(total, ages, np.array([[9000.0]]), DifferentialPrivacy(1.0), runs=400).passed  # not clipped
     False
     """
-    others = records[:1]
-    if not len(others):
+    if not len(records):
         raise InputError("an audit needs at least one record beside the canaries")
-    swaps = claimed.relation is Relation.REPLACE_ONE
+    owners, often = _people_of(canaries, records, claimed, person, rows_per_person)
+    number, swaps = int(owners.max(initial=-1)) + 1, claimed.relation is Relation.REPLACE_ONE
+    most = int(np.bincount(owners).max(initial=0)) * often
 
     def given(included: NDArray[np.bool_]) -> Any:
-        kept = canaries.filter(pl.Series(included)) if isinstance(canaries, pl.DataFrame) else canaries[included]
-        with_them = joined(records, kept)
-        for _ in range(int((~included).sum()) if swaps else 0):
-            with_them = joined(with_them, others)
-        return with_them
+        with_them = joined(records, canaries[np.repeat(np.flatnonzero(included[owners]), often)])
+        left_out = np.repeat(np.flatnonzero(~included[owners]), often)
+        return joined(with_them, _instead(records, canaries, left_out, person)) if swaps else with_them
 
     if score is not None:
-        included = coins(len(canaries), seed)
+        included = coins(number, seed)
         released = call("the function", release, given(included))
         scores = call("the score", score, released, canaries)
         return result_of_guesses(
-            scores, included, claimed, events, method="one run of the function", confidence=confidence, seed=seed
+            scores,
+            included,
+            claimed,
+            events,
+            method="one run of the function",
+            confidence=confidence,
+            rows=most,
+            seed=seed,
         )
-    if len(canaries) != 1:
-        raise InputError(f"without a score an audit has one canary, got {len(canaries)}")
+    if number != 1:
+        raise InputError(f"without a score an audit has one canary, got {number}")
     included = coins(whole("the number of runs", runs, least=40), seed)
     seen: list[Floats] = []
     for at, present in enumerate(included):
@@ -256,7 +279,34 @@ def audit_function(
             progress((at + 1) / runs)
     if len({len(one) for one in seen}) > 1:
         raise InputError("the function must release the same number of values in every run")
-    return _result_of_runs(np.array(seen), included, claimed, _claimed_curve(claimed, tuple(events)), confidence, seed)
+    curve = _claimed_curve(claimed, tuple(events))
+    return replace(_result_of_runs(np.array(seen), included, claimed, curve, confidence, seed), rows=most)
+
+
+def _people_of(
+    canaries: Any, records: Any, claimed: DifferentialPrivacy, person: str | None, rows: int
+) -> tuple[NDArray[np.int64], int]:
+    """Return the number of the canary that each row is of, and how often each row is repeated."""
+    often = whole("the rows of a person", rows)
+    if (person is not None or often > 1) and claimed.unit != PERSON:
+        raise OptionError(
+            f"the claim protects a {claimed.unit}, and canaries are people",
+            hint='a claim about people is DifferentialPrivacy(..., unit="person")',
+        )
+    if person is None:
+        return np.arange(len(canaries)), often
+    for name, frame in (("records", records), ("canaries", canaries)):
+        if not isinstance(frame, pl.DataFrame) or person not in frame.columns:
+            raise InputError(f"the {name} have no column '{person}' that says which rows are of the same person")
+    if canaries[person].is_in(records[person].drop_nulls().implode()).any():
+        raise InputError("a canary is also a person among the records", hint="give each canary a person of its own")
+    return owners_of(canaries[person]), often
+
+
+def _instead(records: Any, canaries: Any, left_out: NDArray[np.int64], person: str | None) -> Any:
+    """Return the rows that replace those of canaries: copies of the first record, of the same people."""
+    copies = records[np.zeros(len(left_out), dtype=np.int64)]
+    return copies if person is None else copies.with_columns(canaries[person][left_out])
 
 
 def audit(
@@ -327,7 +377,8 @@ def audit(
             raise InputError("a generator has no gradient for canaries")
         options: dict[str, Any] = {"canaries": canaries, "seed": seed, "confidence": confidence, "progress": progress}
         return audit_generator(one, promises[0], given, **options)
-    records = labelled(given, one.recipe.options.get("target") or one.recipe.schema.target, one.model)
+    person = one.recipe.schema.person if promises[0].unit == PERSON else None
+    records = labelled(given, one.recipe.options.get("target") or one.recipe.schema.target, one.model, person)
     if hasattr(one.model, "module_") and where != "input":
         found = _by_gradient(one, promises[0], records, canaries, seed, confidence, progress)
         if found is not None:
@@ -359,6 +410,7 @@ def _by_gradient(
         method="the training of its network with canaries in the gradient, scored by their likelihood ratio",
         confidence=confidence,
         checks=(*seen.checks, cost_claim(seen.events, promise)),
+        rows=seen.rows,
         seed=seed,
     )
 
@@ -375,14 +427,14 @@ def _by_recipe(
     from sfumato.attacks.auditing.mechanisms import mechanism_checks  # which builds on this module
 
     model, classes = release.model, release.model.classes_
-    wrong = mislabelled(records, min(canaries, len(records)), seed)
-    included = coins(len(wrong), seed)
+    wrong = mislabelled(records, min(canaries, records.persons), seed)
+    included, rows = coins(len(wrong), seed), rows_of_canary(release.recipe, promise)
     if progress:
         progress(0.0)
     recipe = release.recipe
     if getattr(model, "rows", None) is not None:  # declared as public, so not bought
         recipe = replace(recipe, options={**recipe.options, "rows": model.rows})
-    made = RunRecipe(recipe)(records.and_(wrong.take(np.flatnonzero(included))), seed)
+    made = RunRecipe(recipe)(planted(records, wrong, included, rows), seed)
     if progress:
         progress(1.0)
     return result_of_guesses(
@@ -393,8 +445,14 @@ def _by_recipe(
         method="its own recipe with mislabelled canaries, scored by their loss",
         confidence=confidence,
         checks=(*mechanism_checks(model), cost_claim(made.events_, promise)),
+        rows=rows,
         seed=seed,
     )
+
+
+def rows_of_canary(recipe: Recipe, promise: DifferentialPrivacy) -> int:
+    """Return how many records a canary has: as many as a person may have, if people are protected."""
+    return int(recipe.options.get("rows_per_person") or 1) if promise.unit == PERSON else 1
 
 
 def cost_claim(events: Iterable[Event], promise: DifferentialPrivacy) -> Claim:

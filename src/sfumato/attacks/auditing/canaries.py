@@ -2,10 +2,15 @@
 
 A canary should change what is released as much as one record can: in the gradient of a training it has a direction of
 its own (`sfumato.attacks.auditing.training`), in a table it has a class that no similar record has (`mislabelled`).
+
+If a claim protects people, a canary is a person, with as many equal records as the claim allows a person to have:
+nothing moves a sum further.
 """
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +21,7 @@ from sfumato.attacks.auditing.bounds import Guesses
 from sfumato.attacks.base import Records
 from sfumato.errors import InputError
 
-__all__ = ["DESIGNS", "coins", "guesses_of", "joined", "likelihood_ratio", "mislabelled"]
+__all__ = ["DESIGNS", "coins", "guesses_of", "joined", "likelihood_ratio", "mislabelled", "new_people", "planted"]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -97,6 +102,41 @@ def mislabelled(records: Records, count: int, seed: int) -> Records:
     own = np.searchsorted(classes, np.asarray(drawn.labels))
     other = (own + rng.integers(1, len(classes), count)) % len(classes)
     return Records(drawn.rows, classes[other])
+
+
+def planted(records: Records, canaries: Records, included: Flags, rows: int) -> Records:
+    """Return records and the included canaries, each a new person with so many equal records.
+
+    Examples
+    --------
+    >>> people = Records(np.array([30, 31, 50]), people=[1, 1, 2])
+    >>> planted(people, Records(np.array([99, 98])), np.array([False, True]), 2).people.to_list()
+    [1, 1, 2, 3, 3]
+    """
+    chosen = canaries.take(np.repeat(np.flatnonzero(included), rows))
+    if records.people is None:
+        return records.and_(chosen)
+    whose = new_people(records.people, len(chosen) // rows)
+    return records.and_(replace(chosen, people=whose.gather(np.repeat(np.arange(len(whose)), rows))))
+
+
+def new_people(known: pl.Series, number: int) -> pl.Series:
+    """Return so many people who are not in a person column.
+
+    Examples
+    --------
+    >>> new_people(pl.Series([7, None, 3]), 2).to_list(), new_people(pl.Series(["a"]), 1).to_list()
+    ([8, 9], ['canary 0'])
+    """
+    if known.dtype.is_integer():
+        first = int(known.cast(pl.Int64).max() or 0) + 1  # type: ignore[arg-type]
+        return pl.Series("person", np.arange(number) + first).cast(known.dtype)
+    taken, names = {str(one) for one in known.to_list()}, list[str]()
+    for at in itertools.count():
+        if len(names) == number:
+            break
+        names += [name] if (name := f"canary {at}") not in taken else []
+    return pl.Series("person", names, dtype=pl.String)
 
 
 def joined(records: Any, more: Any) -> Any:

@@ -17,16 +17,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.attacks.auditing.audit import AuditResult, cost_claim, result_of_guesses
-from sfumato.attacks.auditing.canaries import coins, joined
-from sfumato.attacks.auditing.observation import Observation
+from sfumato.attacks.auditing.audit import AuditResult, cost_claim, result_of_guesses, rows_of_canary
+from sfumato.attacks.auditing.canaries import coins, joined, new_people
+from sfumato.attacks.auditing.sums import observe_sums
 from sfumato.attacks.cases import rows_of
-from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.noise import Source
 from sfumato.data.claim import Claim
 from sfumato.data.release import Release
 from sfumato.data.schema import Schema
+from sfumato.errors import InputError
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Share
 from sfumato.synthesizers.plan import Plan
@@ -55,13 +55,23 @@ def audit_generator(
 ) -> AuditResult:
     """Test the differential privacy that a generator claims; see `audit`."""
     domain = release.domain
-    records = rows_of(source, domain.names)
+    if unseen := [name for name in domain.names if name not in release.table.schema.names]:
+        raise InputError(
+            f"a generator of people, which learns '{unseen[0]}' and does not draw it, cannot be audited by its recipe",
+            hint="audit one of the same table that draws rows",
+        )
+    person, rows = release.recipe.schema.person, rows_of_canary(release.recipe, promise)
+    records = rows_of(source, [*domain.names, *([] if person is None else [person])])
     strange = strange_rows(domain, canaries, seed)
     included = coins(len(strange), seed)
     if progress:
         progress(0.0)
-    given = joined(records, strange.filter(pl.Series(included)).cast(records.schema, strict=False))
-    known = Schema(one for one in release.recipe.schema.columns if one.name in domain.names)
+    more = strange[np.repeat(np.flatnonzero(included), rows)]
+    if person is not None:
+        whose = new_people(records[person], int(included.sum()))
+        more = more.with_columns(whose.gather(np.repeat(np.arange(len(whose)), rows)).alias(person))
+    given = joined(records, more.select(records.columns).cast(records.schema, strict=False))
+    known = Schema(one for one in release.recipe.schema.columns if one.name in given.columns)
     made = replace(release.recipe, schema=known).run(given, ledger=False, insecure_seed=seed, seed=None, rows=_ROWS)
     if progress:
         progress(0.9)
@@ -75,6 +85,7 @@ def audit_generator(
         method="its own recipe with strange rows as canaries, scored by the drawn rows that share their values",
         confidence=confidence,
         checks=(*_noise(release.plan), cost_claim(made.events, promise)),
+        rows=rows,
         seed=seed,
     )
 
@@ -122,13 +133,5 @@ def _noise(plan: Plan) -> tuple[Claim, ...]:
     names = [name for name, one in plan.shares.items() if type(one) is Share for _ in range(min(one.times, _TIMES))]
     if not names:
         return ()
-    sums, included = plan.sums(Source()), coins(_IN_SUMS, 0)
-    seen = Observation(
-        values=np.array([sums(name, included * 1.0, 1.0) for name in names], dtype=np.float32),
-        included=included,
-        rates=np.ones(len(names)),
-        noises=np.array([sums.multiplier_of(name) for name in names]),
-        events=plan.events,
-        claimed=DifferentialPrivacy(spent(plan.events, plan.delta).epsilon, plan.delta),
-    )
-    return seen.checks
+    sums = plan.sums(Source())
+    return observe_sums(sums, delta=plan.delta, canaries=_IN_SUMS, seed=0, names=names, events=plan.events).checks

@@ -69,4 +69,5 @@ def _of_sums(model: Any, noise: float) -> tuple[Claim, ...]:
         name: Share(min(share.times, _STEPS), share.worth * min(share.times, _STEPS) / share.times)
         for name, share in model._shares(len(model.features_.features) if model.features_ else 0).items()
     }
-    return observe_sums(NoisySums(shares, noise, Source()), delta=1e-5, norm=1.0, canaries=_IN_SUMS, seed=0).checks
+    sums = NoisySums(shares, noise, Source(), rows_per_person=getattr(model, "rows_per_person", None))
+    return observe_sums(sums, delta=1e-5, canaries=_IN_SUMS, seed=0).checks

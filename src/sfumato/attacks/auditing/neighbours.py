@@ -1,4 +1,7 @@
-"""Neighbours of a table: the same records but for one, which is left out, added or replaced by an awkward one."""
+"""Neighbours of a table: the same records but for one, which is left out, added or replaced by an awkward one.
+
+If people are protected, neighbours differ by a person: with all of their rows, with many equal ones, or with none.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sfumato.attacks.auditing.canaries import new_people
+from sfumato.attacks.people import owners_of
 from sfumato.budget.events import Relation
 from sfumato.data.table import Table
 from sfumato.errors import InputError
 
-__all__ = ["neighbours_of"]
+__all__ = ["neighbours_of", "neighbours_of_people"]
 
 _OUTLIER = 1e6
 _UNSEEN = "a value that no other record has"
+_MANY = 50  # rows of a new person: more than a person may have
 
 
 def neighbours_of(table: Any, relation: Relation, seed: int) -> dict[str, Any]:
@@ -44,6 +50,38 @@ def neighbours_of(table: Any, relation: Relation, seed: int) -> dict[str, Any]:
         for name, record in awkward.items():
             found[f"{name} more, at the end"] = pl.concat([frame, record])
         found["a record more, at the top"] = pl.concat([awkward["a copy of a record"], frame])
+    return {name: _like(table, one) for name, one in found.items()}
+
+
+def neighbours_of_people(table: Any, person: str, seed: int) -> dict[str, Any]:
+    """Return neighbours of a table that lack a person, or have one more, by a description.
+
+    Examples
+    --------
+    >>> visits = pl.DataFrame({"patient": [7, 7, 9], "age": [30.0, 31.0, 40.0]})
+    >>> found = neighbours_of_people(visits, "patient", seed=0)
+    >>> found["a person less, the first"].rows(), len(found["a person more, with a copy of a record, 50 times"])
+    ([(9, 40.0)], 53)
+    """
+    frame = _frame(table)
+    if person not in frame.columns:
+        raise InputError(f"the table has no column '{person}' that says which rows are of the same person")
+    owners = owners_of(frame[person])
+    if not len(owners):
+        raise InputError("a table without records has no neighbours to replay")
+    rng, found = np.random.default_rng([seed, 0xB0]), dict[str, pl.DataFrame]()
+    last = int(owners.max())
+    most = int(np.bincount(owners).argmax())
+    chosen = {"the first": 0, "the last": last, "the one with most rows": most, "any": int(rng.integers(last + 1))}
+    for name, who in chosen.items():
+        found[f"a person less, {name}"] = frame.filter(pl.Series(owners != who))
+    newcomer = new_people(frame[person], 1)
+    for name, record in _awkward(frame, int(rng.integers(len(frame)))):
+        one = record.with_columns(newcomer.alias(person)).cast(frame.schema)
+        found[f"a person more, with {name}"] = pl.concat([frame, one])
+        found[f"a person more, with {name}, {_MANY} times"] = pl.concat([frame, *[one] * _MANY])
+    nobody = frame.head(1).with_columns(pl.lit(None).cast(frame.schema[person]).alias(person))
+    found["a record of nobody more"] = pl.concat([frame, nobody])
     return {name: _like(table, one) for name, one in found.items()}
 
 

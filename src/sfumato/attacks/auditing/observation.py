@@ -21,6 +21,7 @@ from sfumato.attacks.auditing.canaries import likelihood_ratio
 from sfumato.attacks.statistics import CONFIDENCE
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event
+from sfumato.data.certificate import PERSON
 from sfumato.data.claim import Claim
 
 __all__ = ["Observation"]
@@ -46,6 +47,7 @@ class Observation(Discreet):
     claimed : the epsilon that they cost at a delta
     counts : how many batches each record was in; None if there is no sampling
     sizes : how many of these records each batch had
+    rows : the records of each canary
     """
 
     _repr_fields = ("claimed",)
@@ -58,6 +60,7 @@ class Observation(Discreet):
     claimed: DifferentialPrivacy
     counts: Ints | None = None
     sizes: Ints | None = None
+    rows: int = 1
 
     @property
     def likelihood_ratios(self) -> Floats:
@@ -83,6 +86,7 @@ class Observation(Discreet):
             method=f"{method}, scored by their likelihood ratio",
             confidence=confidence,
             checks=self.checks,
+            rows=self.rows,
             seed=seed,
         )
 
@@ -130,7 +134,8 @@ def _one_clip(seen: Observation) -> Claim:
     mean = count * float(seen.rates.sum())
     spread = np.sqrt(count * float((seen.noises**2 + seen.rates * (1 - seen.rates)).sum()))
     held = bool(special.ndtr((mean - moved) / spread) > _ALARM)
-    return Claim("a record moves a sum by at most its sensitivity", held, _rounded(moved / mean))
+    who = "person" if seen.claimed.unit == PERSON else "record"
+    return Claim(f"a {who} moves a sum by at most its sensitivity", held, _rounded(moved / mean))
 
 
 def _poisson(seen: Observation, counts: Ints, sizes: Ints) -> Claim:

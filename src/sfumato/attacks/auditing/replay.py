@@ -28,15 +28,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
-from sfumato.attacks.auditing.neighbours import neighbours_of
+from sfumato.attacks.auditing.neighbours import neighbours_of, neighbours_of_people
 from sfumato.attacks.predictions import call
 from sfumato.budget.events import Relation
 from sfumato.budget.mechanisms.additive import AddedNoise
 from sfumato.budget.mechanisms.selection import ExponentialMechanism, NoisyMax, SparseVector
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import SelectCategories
-from sfumato.data.validate import by_name, real
-from sfumato.errors import one_of
+from sfumato.data.validate import by_name, real, whole
+from sfumato.errors import OptionError, one_of
 from sfumato.learners.estimators.noisy_sums import NoisySums
 
 __all__ = ["Finding", "ReplayReport", "declare", "replay"]
@@ -88,7 +88,9 @@ class ReplayReport(Discreet):
     findings : everything that depends on a record and must not
     neighbours : how each of the other tables differs
     calls : the number of noise mechanisms that the function called
-    largest : the largest change of a value, in its declared sensitivities; up to 1 is allowed
+    largest : the largest change of a value, in its declared sensitivities; up to 1 is allowed, or as many as a person
+        has rows
+    who : how neighbours differ: by a record, or by a person
     """
 
     _repr_fields = ("passed", "calls")
@@ -97,6 +99,7 @@ class ReplayReport(Discreet):
     neighbours: tuple[str, ...]
     calls: int
     largest: float
+    who: str = "record"
 
     @property
     def passed(self) -> bool:
@@ -113,8 +116,8 @@ class ReplayReport(Discreet):
             found = _counted(len(self.findings), "finding")
             return f"fails: with {first.neighbour}, {first.what}{where}; {found}, {tried}"
         if not self.calls:
-            return f"passes, but adds no noise at all: what it returns did not depend on a record; {tried}"
-        return f"passes: a record changed a value by at most {self.largest:.3g} of its sensitivity; {tried}"
+            return f"passes, but adds no noise at all: what it returns did not depend on a {self.who}; {tried}"
+        return f"passes: a {self.who} changed a value by at most {self.largest:.3g} of its sensitivity; {tried}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values."""
@@ -134,6 +137,8 @@ def replay(
     neighbours: Mapping[str, Any] | None = None,
     *,
     relation: Relation | str = Relation.ADD_REMOVE,
+    person: str | None = None,
+    rows_per_person: int = 1,
     seed: int = 0,
 ) -> ReplayReport:
     """Run a private function on a table and on its neighbours with the same noise, and compare.
@@ -155,6 +160,13 @@ def replay(
         replace-one, a record is replaced by each of them.
     relation : Relation or str
         Which tables are neighbours by default.
+    person : str, optional
+        For a function that protects people: the column that says which rows are of the same person. Neighbours then
+        lack a person, or have one more with one row or with fifty. Nobody in the table itself should have more rows
+        than count, because which of them count is drawn anew in every run.
+    rows_per_person : int
+        How many rows of a person count: a value may change by as many sensitivities of a row. That the noise is made
+        for so many is a question for `audit_function`.
     seed : int
         Of the records that are left out, copied or replaced.
 
@@ -175,13 +187,23 @@ def replay(
     (False, 'the parameters of AddedNoise depend on the data')
     """
     under = one_of(Relation, relation, "the relation")
-    others = neighbours_of(table, under, seed) if neighbours is None else dict(neighbours)
-    recorded = _Tape()
+    if neighbours is not None:
+        others = dict(neighbours)
+    elif person is None:
+        others = neighbours_of(table, under, seed)
+    elif under is Relation.ADD_REMOVE:
+        others = neighbours_of_people(table, person, seed)
+    else:
+        raise OptionError("people who are replaced are not tried by themselves", hint="give neighbours of your own")
+    recorded, allowed = _Tape(), whole("the rows of a person", rows_per_person)
+    if allowed > 1 and person is None:
+        raise OptionError("rows_per_person is for functions that protect people", hint="name the person column")
+    who = "record" if person is None else "person"
     with _recording(recorded):
         returned = call("the function", function, table)
     findings, largest = list[Finding](), 0.0
     for name, other in others.items():
-        tape = _Tape(recorded.calls, neighbour=name)
+        tape = _Tape(recorded.calls, neighbour=name, allowed=allowed)
         answer: Any = None
         with _recording(tape):
             try:
@@ -189,7 +211,7 @@ def replay(
             except _Divergence:
                 pass
             except Exception as error:  # noqa: BLE001 - any error that one record causes is a finding
-                tape.find(f"the function raises a {type(error).__name__}, and without the record it does not")
+                tape.find(f"the function raises a {type(error).__name__}, and without the {who} it does not")
             else:
                 if tape.at < len(recorded.calls):
                     tape.find("fewer noise mechanisms are called: their number depends on the data")
@@ -197,7 +219,7 @@ def replay(
                     tape.find("what is returned differs, although all noisy values are the same")
         findings += tape.findings
         largest = max(largest, tape.largest)
-    return ReplayReport(tuple(findings), tuple(others), len(recorded.calls), largest)
+    return ReplayReport(tuple(findings), tuple(others), len(recorded.calls), largest, who)
 
 
 def declare(
@@ -264,6 +286,7 @@ class _Tape:
     findings: list[Finding] = field(default_factory=list)
     at: int = 0
     largest: float = 0.0
+    allowed: int = 1
     inside: bool = False
 
     def find(self, what: str, change: float | None = None, *, in_call: bool = False) -> None:
@@ -295,7 +318,7 @@ class _Tape:
         self.largest = max(self.largest, moved)
         if moved == np.inf:
             self._stop(f"{kind} gets a value of another shape, or one that is not finite")
-        if moved > 1 + _SLACK:
+        if moved > self.allowed + _SLACK:
             self.find(f"{kind} gets a value that changes by {moved:.4g} sensitivities", moved, in_call=True)
         return copy.deepcopy(before.output)
 

@@ -29,6 +29,7 @@ from sfumato.attacks.predictions import label_codes
 from sfumato.attacks.statistics import CONFIDENCE
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Composed, Event, Gaussian, PoissonSampled, Repeated
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.validate import by_name, real, whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd.module_checks import make_private
@@ -51,6 +52,8 @@ def audit_training(
     targets: Any,
     *,
     canaries: int = _CANARIES,
+    people: Any = None,
+    rows_per_person: int | None = None,
     seed: int = 0,
     confidence: float = CONFIDENCE,
     trainer: Callable[..., Trainer] = Trainer,
@@ -65,6 +68,9 @@ def audit_training(
         The module is trained in place.
     canaries : int
         Half of them are included, by coins.
+    people, rows_per_person : optional
+        As for the trainer, which then protects people: a canary is a person with as many equal rows as count. With
+        ``rows_per_person`` alone, rows are trained on as usual, and tested for people with so many: that fails.
     seed : int
         Of the coins; the noise is that of the training.
     trainer : callable
@@ -80,6 +86,7 @@ def audit_training(
     >>> result.passed, [check.held for check in result.checks]
     (True, [True, True, True, True])
     """
+    options |= {"people": people, "rows_per_person": rows_per_person}
     seen = observe_training(
         module, inputs, targets, canaries=canaries, seed=seed, trainer=trainer, progress=progress, **options
     )
@@ -93,6 +100,8 @@ def observe_training(
     *,
     canaries: int,
     seed: int,
+    people: Any = None,
+    rows_per_person: int | None = None,
     trainer: Callable[..., Trainer] = Trainer,
     progress: Callable[[float], None] | None = None,
     **options: Any,
@@ -100,12 +109,14 @@ def observe_training(
     """Train a module with canaries in the gradient, and return what was observed."""
     given, wanted = torch.as_tensor(inputs), torch.as_tensor(targets)
     included = coins(canaries, seed)
+    each = 1 if rows_per_person is None else whole("the rows of a person", rows_per_person)
+    owners = np.arange(len(given)) if people is None else _owners(people)
     how, privacy = options.pop("optimization", None) or Optimization(), options.pop("privacy", None) or Privacy()
     if how.augment is not None or not isinstance(options.get("clip", 1.0), int | float):
         raise OptionError("an audit with canaries in the gradient needs a fixed clip, and no augmentation")
     if (speed := options.get("speed")) is not None and speed.device != "cpu":
         raise OptionError(f"an audit with canaries in the gradient runs on the CPU, got the device {speed.device!r}")
-    clip, rows = float(options.get("clip", 1.0)), len(given) + canaries // 2
+    clip, rows = float(options.get("clip", 1.0)), int(owners.max()) + 1 + canaries // 2
     watched = _Module(module, canaries, given.shape[1:], len(given))
     optimizer = options.pop("optimizer", None) or Sgd(learning_rate=0.1, momentum=0.9)
     watching = _Watching(learning_rate=optimizer.learning_rate, inner=optimizer, module=watched)
@@ -118,12 +129,27 @@ def observe_training(
         **options,
     )
     present = np.flatnonzero(included)
-    run.fit(_with_numbers(given, present), torch.cat([wanted, wanted[:1].expand(len(present), *wanted.shape[1:])]),
-            progress=progress)  # fmt: skip
+    more = np.repeat(present, each)
+    of_people: dict[str, Any] = {}
+    if people is not None:
+        whose = np.concatenate([owners, int(owners.max()) + 1 + more])
+        of_people = {"people": whose, "rows_per_person": rows_per_person}
+    run.fit(
+        _with_numbers(given, more),
+        torch.cat([wanted, wanted[:1].expand(len(more), *wanted.shape[1:])]),
+        progress=progress,
+        **of_people,
+    )
     cost, steps = run.spent, list(_steps_of(run.events))
     sampling = run.to_dict()["sampling"]
     batches = [_counted(one, len(given) + canaries) for one in watching.batches]
-    there = np.concatenate([np.arange(_PROBED, len(given)), len(given) + present])
+    if people is not None:  # all rows that count of a person are drawn together
+        batches = [np.concatenate([_most(one[: len(given)], owners), one[len(given) :] // each]) for one in batches]
+    size = len(batches[0]) - canaries
+    probed = {*owners[:_PROBED].tolist()}
+    there = np.array([at for at in range(size) if at not in probed], dtype=np.int64)
+    if people is not None or each == 1:  # the rows of a canary are drawn one by one otherwise
+        there = np.concatenate([there, size + present])
     total = np.sum(batches, axis=0)[there]
     return Observation(
         values=np.stack(watching.seen) * np.float32(sampling["rate"] * sampling["rows"] / clip),
@@ -133,7 +159,10 @@ def observe_training(
         counts=total,
         sizes=np.array([one[there].sum() for one in batches]),
         events=run.events,
-        claimed=DifferentialPrivacy(cost.epsilon, cost.delta, cost.relation),
+        claimed=DifferentialPrivacy(
+            cost.epsilon, cost.delta, cost.relation, UNIT if rows_per_person is None else PERSON
+        ),
+        rows=each,
     )
 
 
@@ -158,7 +187,9 @@ def observe_network(
     columns = fresh._columns(records.rows)
     torch.manual_seed(seed)
     module, inputs = fresh._new_module(columns), fresh._inputs(columns)
-    rows, sampling = len(records) + canaries // 2, model.sampling_
+    bound = getattr(model, "rows_per_person", None)
+    of_people = {} if bound is None else {"people": records.owners, "rows_per_person": bound}
+    rows, sampling = (len(records) if bound is None else records.persons) + canaries // 2, model.sampling_
     rate = real("the sampling rate", sampling["rate"], above=0, most=1)
     return observe_training(
         make_private(module) if more.get("replace") else module,
@@ -173,6 +204,7 @@ def observe_network(
         delta=min(delta, 0.5 / rows),
         optimizer=fresh._optimizer(model.rule_["learning_rate"]),
         privacy=Privacy(noise_multiplier=model.noise_multiplier_),
+        **of_people,
     )
 
 
@@ -243,6 +275,21 @@ def _with_numbers(inputs: Tensor, present: Ints) -> Tensor:
     more = flat.new_zeros(len(present), flat.shape[1])
     numbers = torch.cat([torch.arange(len(inputs)), len(inputs) + torch.from_numpy(present)])
     return torch.cat([torch.cat([flat, more]), numbers[:, None].to(flat.dtype)], dim=1)
+
+
+def _owners(people: Any) -> Ints:
+    """Return the number of the person of each row, from 0; each row of nobody is of one more."""
+    code = np.asarray(people, dtype=np.int64).copy()
+    nobody = code < 0
+    code[nobody] = code.max(initial=-1) + 1 + np.arange(np.count_nonzero(nobody))
+    return np.unique(code, return_inverse=True)[1].astype(np.int64)
+
+
+def _most(counts: Ints, owners: Ints) -> Ints:
+    """Return the largest count among the rows of each person."""
+    found = np.zeros(int(owners.max()) + 1, dtype=np.int64)
+    np.maximum.at(found, owners, counts)
+    return found
 
 
 def _counted(numbers: Ints, length: int) -> Ints:

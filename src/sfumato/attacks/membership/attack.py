@@ -34,18 +34,19 @@ class ModelAttack(Attack):
         if members.labels is None or nonmembers.labels is None:
             return "it needs the labels of the records"
         for name, records in (("members", members), ("non-members", nonmembers)):
-            if len(records) < self.fewest:
-                return f"it needs at least {self.fewest} {name}, and there are {len(records)}"
+            if records.persons < self.fewest:
+                return f"it needs at least {self.fewest} {name}, and there are {records.persons}"
         return None
 
 
-def two_halves(rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which rows are in the first of two random halves.
+def two_halves(records: Records, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return which records are in the first of two random halves, with all records of a person in one of them.
 
     Examples
     --------
-    >>> two_halves(7, np.random.default_rng(0)).sum()
+    >>> two_halves(Records(np.arange(7)), np.random.default_rng(0)).sum()
     np.int64(4)
     """
-    first: NDArray[np.bool_] = rng.permutation(rows) % 2 == 0
-    return first
+    first = rng.permutation(records.persons) % 2 == 0
+    found: NDArray[np.bool_] = first[records.owners]
+    return found

@@ -31,6 +31,7 @@ class Bavaria(ReferenceAttack):
     """Online BaVarIA: the ratio of the predictive densities with and without the record."""
 
     name = "bavaria"
+    adds_up = True
 
     def score(self, signals: Signals, population: Signals, **settings: Any) -> Floats:
         """Return the likelihood ratio of each record."""
@@ -41,6 +42,7 @@ class BavariaOffline(ReferenceAttack):
     """Offline BaVarIA: models with the record are known only by what they do with members on average."""
 
     name = "bavaria-offline"
+    adds_up = True
 
     def score(self, signals: Signals, population: Signals, **settings: Any) -> Floats:
         """Return the likelihood ratio of each record."""

@@ -26,7 +26,7 @@ Bools = NDArray[np.bool_]
 class LabelOnly(ModelAttack):
     """Score a record by the share of its noisy copies that get its label; 0 if the record itself does not get it.
 
-    Of more than 2,000 members or non-members a random 2,000 are judged; the result says how many.
+    Of more than 2,000 members or non-members a random 2,000 are judged; the result says how many records they have.
     """
 
     name = "label-only"
@@ -38,10 +38,11 @@ class LabelOnly(ModelAttack):
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
         """Score by the share of noisy copies that keep the label."""
         rng = np.random.default_rng(seed)
-        judged = [_sample(records, self.most, rng) for records in (members, nonmembers)]
-        inside, outside = (self._kept(target, records, nonmembers, rng) for records in judged)
-        queries = 1 + len(self.amounts) * self.copies
-        return Scores(inside, outside, details={"queries": queries, "judged": [len(inside), len(outside)]})
+        judged = _sample(members, self.most, rng), _sample(nonmembers, self.most, rng)
+        given = [records.take(some) for records, some in zip((members, nonmembers), judged, strict=True)]
+        inside, outside = (self._kept(target, records, nonmembers, rng) for records in given)
+        details = {"queries": 1 + len(self.amounts) * self.copies, "judged": [len(inside), len(outside)]}
+        return Scores(inside, outside, details=details, judged=judged)
 
     def _kept(self, target: Any, records: Records, known: Records, rng: np.random.Generator) -> NDArray[np.float64]:
         labels = target.codes(records)
@@ -107,5 +108,8 @@ def _noisy_numbers(
     return result
 
 
-def _sample(records: Records, most: int, rng: np.random.Generator) -> Records:
-    return records if len(records) <= most else records.take(np.sort(rng.permutation(len(records))[:most]))
+def _sample(records: Records, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the places of the records of so many people."""
+    if records.persons <= most:
+        return np.arange(len(records))
+    return np.sort(records.of_people(rng.permutation(records.persons)[:most]))

@@ -30,6 +30,7 @@ class Lira(ReferenceAttack):
 
     name = "lira"
     models = 4
+    adds_up = True
 
     def score(self, signals: Signals, population: Signals, **settings: Any) -> Floats:
         """Return the likelihood ratio of each record."""

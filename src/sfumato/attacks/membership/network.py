@@ -51,7 +51,7 @@ class AttackNetwork(ModelAttack):
         """Score by the logit of the network's probability of membership; it calls those above 1/2 members."""
         given = [_features(target, records) for records in (members, nonmembers)]
         rng = np.random.default_rng(seed)
-        halves = [two_halves(len(rows), rng) for rows in given]
+        halves = [two_halves(records, rng) for records in (members, nonmembers)]
         scores = [np.empty(len(rows)) for rows in given]
         for here in (True, False):
             known = [rows[half != here] for rows, half in zip(given, halves, strict=True)]

@@ -44,7 +44,7 @@ class QuantileRegression(ModelAttack):
         rows = np.column_stack([rows, np.concatenate([target.codes(records) for records in given])])
         logits = np.concatenate([logit(target.own_label(records)) for records in given])
         rng = np.random.default_rng(seed)
-        half = np.concatenate([two_halves(len(records), rng) for records in given])
+        half = np.concatenate([two_halves(records, rng) for records in given])
         unseen = np.arange(len(rows)) >= len(members)
         scores = np.empty(len(rows))
         for here in (True, False):

@@ -21,7 +21,7 @@ from sfumato.attacks.membership.signals import Signals
 from sfumato.data.validate import whole
 from sfumato.errors import InputError, SfumatoError
 
-__all__ = ["ReferenceAttack", "Training", "halves", "train_references"]
+__all__ = ["ReferenceAttack", "Training", "halves", "halves_of", "train_references"]
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -87,6 +87,19 @@ def halves(rows: int, models: int, seed: int) -> Bools:
         if model + 1 < models:
             inside[model + 1] = ~inside[model]
     return inside
+
+
+def halves_of(records: Records, models: int, seed: int) -> Bools:
+    """Return which records each model is trained on: those of half of the people.
+
+    Examples
+    --------
+    >>> inside = halves_of(Records(np.arange(6), people=[1, 1, 1, 2, 3, 4]), 2, seed=0)
+    >>> inside[0].tolist(), inside[1].tolist()
+    ([False, False, False, True, False, True], [True, True, True, False, True, False])
+    """
+    found: Bools = halves(records.persons, models, seed)[:, records.owners]
+    return found
 
 
 def train_references(

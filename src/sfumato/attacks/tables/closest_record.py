@@ -13,8 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.attacks.base import Attack, Records, Scores
+from sfumato.attacks.people import any_of
 from sfumato.attacks.tables.distances import Distances
 from sfumato.attacks.tables.reading import known_columns, read_pairing, some_of
 from sfumato.data.validate import whole
@@ -30,7 +32,7 @@ class ClosestRecord(Attack):
 
     The detail ``closer_to_members`` is the share of released rows that are nearer to a member than to a non-member,
     with as many of both; a tie counts half. It is about one half if the rows are not copies. The details
-    ``copied_members`` and ``copied_others`` are the shares of records with a released row at distance 0.
+    ``copied_members`` and ``copied_others`` are the shares of records, or people, with a released row at distance 0.
 
     Parameters
     ----------
@@ -62,29 +64,32 @@ class ClosestRecord(Attack):
         both = read_pairing(target, members, nonmembers, known_columns(target))
         away = Distances(both)
         inside, outside = some_of(members, nonmembers, self.queries, np.random.default_rng(seed))
-        size = min(len(inside), len(outside))
-        (near, by_inside), (far, by_outside) = (_closest(away, some, size) for some in (inside, outside))
+        whose = [members.take(inside).owners, nonmembers.take(outside - len(members)).owners]
+        size = min(int(owners.max()) for owners in whose) + 1
+        (near, by_inside), (far, by_outside) = (
+            _closest(away, some, owners < size) for some, owners in zip((inside, outside), whose, strict=True)
+        )
         nearer = by_outside - by_inside
         closer = (nearer > _TIE) + (np.abs(nearer) <= _TIE) / 2
         details = {
             "closer_to_members": float(np.average(closer, weights=away.count)),
-            "copied_members": float(np.mean(near == 0)),
-            "copied_others": float(np.mean(far == 0)),
+            "copied_members": float(np.mean(any_of(near == 0, whose[0]))),
+            "copied_others": float(np.mean(any_of(far == 0, whose[1]))),
             "asked": self.queries,
         }
-        return Scores(-near, -far, details=details)
+        return Scores(-near, -far, details=details, judged=(inside, outside - len(members)))
 
 
-def _closest(away: Distances, records: Ints, size: int) -> tuple[Any, Any]:
-    """Return the distance of each record to its nearest row, and of each distinct row to the nearest of some records.
+def _closest(away: Distances, records: Ints, counted: NDArray[np.bool_]) -> tuple[Any, Any]:
+    """Return the distance of each record to its nearest row, and of each distinct row to the nearest counted record.
 
-    The records come in random order, so that the first ones are a random sample.
+    The records come in random order, so that those of the first people are a random sample.
     """
     near, by_row = np.empty(len(records)), np.full(len(away), np.inf)
     done = 0
     for some, distance in away.blocks(records):
         near[done : done + len(some)] = distance.min(axis=1)
-        if done < size:
-            by_row = np.minimum(by_row, distance[: size - done].min(axis=0))
+        if (here := counted[done : done + len(some)]).any():
+            by_row = np.minimum(by_row, distance[here].min(axis=0))
         done += len(some)
     return near, by_row

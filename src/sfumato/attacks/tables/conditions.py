@@ -141,8 +141,12 @@ class ReleasedRows(Discreet):
         )
 
 
-def met(both: Pairing, conditions: Conditions, records: Ints) -> Ints:
-    """Return the number of records that meet each condition."""
+def met(both: Pairing, conditions: Conditions, records: Ints, owners: Ints | None = None) -> Ints:
+    """Return the number of records that meet each condition, or of people with such a record.
+
+    If `owners` says whose each record is, all records of a person come together.
+    """
+    first = np.arange(len(records)) if owners is None else np.flatnonzero(np.diff(owners, prepend=-1))
     found = np.empty(len(conditions), dtype=np.int64)
     step = max(1, _CELLS // len(records))
     for start in range(0, len(conditions), step):
@@ -153,6 +157,8 @@ def met(both: Pairing, conditions: Conditions, records: Ints) -> Ints:
                 here = np.flatnonzero(some.column[:, part] == column)
                 ours = both.original[records, column].astype(np.int64)
                 meets[here] &= _part_met(both.coverages[column], some.sign[here, part], some.code[here, part], ours)
+        if len(first) < len(records):
+            meets = np.logical_or.reduceat(meets, first, axis=1)
         found[start : start + step] = meets.sum(axis=1)
     return found
 

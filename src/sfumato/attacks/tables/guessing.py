@@ -5,6 +5,9 @@ person's quasi-identifiers; about people whom no row covers, among the nearest r
 not in the release: what an attacker guesses right about them follows from people being alike, not from the release of
 their rows. Without such people, and without the original records, each released row is guessed from the others of its
 class: the attack then needs nothing but the release.
+
+If people have several records, the attacker knows one of each person, drawn at random, and guesses its secret. So the
+guess about a class is right as often as people of weight one, split over their rows there, have the guessed value.
 """
 
 from __future__ import annotations
@@ -91,6 +94,7 @@ class SecretAttack(Attack):
 
     targets: ClassVar[tuple[str, ...]] = ("table",)
     guesses = True
+    knows_people = True
     baseline: ClassVar[str] = "naming the most frequent value of the release"
 
     def __init__(self, column: str | None = None) -> None:
@@ -126,7 +130,7 @@ class SecretAttack(Attack):
         if members is None or nonmembers is None:
             known = _alone(target, column)
         else:
-            known = self.know(target, members, nonmembers, column, rng)
+            known = self.know(target, members, nonmembers, column, seed, rng)
         inside, outside = (self.guess(know, rng) for know in known)
         details = {"column": column, "control": "each row left out of its class" if alone else "other records"}
         return Scores(
@@ -137,15 +141,15 @@ class SecretAttack(Attack):
         )
 
     def know(
-        self, target: Any, members: Records, nonmembers: Records, column: str, rng: np.random.Generator
+        self, target: Any, members: Records, nonmembers: Records, column: str, seed: int, rng: np.random.Generator
     ) -> tuple[Knowledge, Knowledge]:
-        """Return what the attacker knows about members and about non-members."""
+        """Return what the attacker knows about members and about non-members, by one record of each person."""
         found = candidates_of(target, members, nonmembers)
         secret = read_pairing(target, members, nonmembers, [column])
         read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0].astype(np.int64)
         counts, prior = found.counts(codes, len(read)), np.bincount(codes, minlength=len(read))
-        parts = (slice(None, len(members)), slice(len(members), None))
-        inside, outside = (Knowledge(counts, found.of_record[part], prior, read, truth[part]) for part in parts)
+        places = members.known(seed), len(members) + nonmembers.known(seed)
+        inside, outside = (Knowledge(counts, found.of_record[some], prior, read, truth[some]) for some in places)
         return inside, outside
 
     @abstractmethod

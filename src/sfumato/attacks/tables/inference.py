@@ -16,7 +16,7 @@ import numpy as np
 from sfumato.attacks.base import Attack, Records
 from sfumato.attacks.tables.candidates import nearest, sparse_counts
 from sfumato.attacks.tables.guessing import Guesses, Knowledge, SecretAttack, most_frequent
-from sfumato.attacks.tables.reading import known_columns, read_pairing, secrets, some_of
+from sfumato.attacks.tables.reading import known_columns, read_pairing, secrets, some_known
 from sfumato.attacks.tables.similarity import guess_place
 from sfumato.data.validate import whole
 
@@ -68,7 +68,7 @@ class Inference(SecretAttack):
         return None
 
     def know(
-        self, target: Any, members: Records, nonmembers: Records, column: str, rng: np.random.Generator
+        self, target: Any, members: Records, nonmembers: Records, column: str, seed: int, rng: np.random.Generator
     ) -> tuple[Knowledge, Knowledge]:
         """Return the secret of the row that is nearest to each of some members and non-members."""
         secret = read_pairing(target, members, nonmembers, [column])
@@ -76,7 +76,7 @@ class Inference(SecretAttack):
         prior = np.bincount(codes, minlength=len(read))
         both = read_pairing(target, members, nonmembers, known_columns(target, without=[column]))
         known = []
-        for some in some_of(members, nonmembers, self.queries, rng):
+        for some in some_known(members, nonmembers, self.queries, seed, rng):
             row = nearest(both, some).pick(rng)
             everyone = np.arange(len(some))
             counts = sparse_counts(everyone, codes[row], (len(some), len(read)))

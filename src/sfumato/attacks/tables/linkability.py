@@ -14,7 +14,7 @@ import numpy as np
 
 from sfumato.attacks.base import Attack, Baseline, Records, Scores
 from sfumato.attacks.tables.distances import CLOSE, Distances
-from sfumato.attacks.tables.reading import known_columns, read_pairing, some_of
+from sfumato.attacks.tables.reading import known_columns, read_pairing, some_known
 from sfumato.data.validate import whole
 from sfumato.errors import OptionError
 from sfumato.measures.classes import Ints
@@ -52,6 +52,7 @@ class Linkability(Attack):
     question = "Do two sets of a person's values lead to the same released row?"
     targets = ("table", "synthetic")
     guesses = True
+    knows_people = True
 
     def __init__(self, columns: tuple[Sequence[str], Sequence[str]] | None = None, *, queries: int = 1000) -> None:
         self.columns, self.queries = columns, whole("the number of guesses", queries, least=2)
@@ -66,14 +67,14 @@ class Linkability(Attack):
         return found
 
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
-        """Link both sets of values of each record."""
+        """Link both sets of values of each record, or of one record of each person."""
         names = known_columns(target)
         one, other = self.columns or (names[0::2], names[1::2])
         both = read_pairing(target, members, nonmembers, list(dict.fromkeys([*one, *other])))
         rng = np.random.default_rng(seed)
         order = rng.permutation(target.frame.height)
         scores = []
-        for some in some_of(members, nonmembers, self.queries, rng):
+        for some in some_known(members, nonmembers, self.queries, seed, rng):
             same = _first_nearest(both, one, some, order) == _first_nearest(both, other, some, order)
             scores.append(same.astype(np.float64))
         baseline = Baseline(1 / target.frame.height, "taking two random rows")

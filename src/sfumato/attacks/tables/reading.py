@@ -21,7 +21,7 @@ from sfumato.errors import ColumnError, InputError, did_you_mean
 from sfumato.measures.classes import Ints, ranges
 from sfumato.measures.loss.generalised import Coverage, Pairing, pair_codes
 
-__all__ = ["column_of", "cover", "known_columns", "read_pairing", "secrets", "some_of"]
+__all__ = ["column_of", "cover", "known_columns", "read_pairing", "secrets", "some_known", "some_of"]
 
 
 def secrets(target: Any) -> tuple[str, ...]:
@@ -92,12 +92,23 @@ def cover(read: Coverage, codes: NDArray[Any]) -> NDArray[np.bool_]:
 def some_of(members: Records, nonmembers: Records, number: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Draw some members and some non-members, all if there are no more; return their places in a pairing.
 
-    All of them are in their own order, some in random order.
+    All of them are in their own order, some in random order. A person is drawn with all records.
     """
     drawn = [
-        rng.permutation(len(one))[:number] if len(one) > number else np.arange(len(one))
+        one.of_people(rng.permutation(one.persons)[:number]) if one.persons > number else np.arange(len(one))
         for one in (members, nonmembers)
     ]
+    return drawn[0], len(members) + drawn[1]
+
+
+def some_known(
+    members: Records, nonmembers: Records, number: int, seed: int, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Draw some members and some non-members, by the one record that is known of each; return places in a pairing."""
+    drawn = []
+    for one in (members, nonmembers):
+        known = one.known(seed)
+        drawn.append(known[rng.permutation(len(known))[:number]] if len(known) > number else known)
     return drawn[0], len(members) + drawn[1]
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from sfumato.attacks.base import Attack, Records, Scores
-from sfumato.attacks.membership.references import halves, train_references
+from sfumato.attacks.membership.references import halves_of, train_references
 from sfumato.attacks.predictions import call
 from sfumato.attacks.tables.distances import Distances
 from sfumato.attacks.tables.reading import known_columns, read_pairing, some_of
@@ -90,11 +90,16 @@ class Shadow(Attack):
         which = np.concatenate([inside, outside])
         pool = members.and_(nonmembers)
         signals = _Signals(target.procedure, pool, which, target.kind, target.schema)
-        used = halves(len(pool), target.references, seed)
+        used = halves_of(pool, target.references, seed)
         shadows = train_references(signals, used, seed=seed, processes=target.processes, progress=target.progress)
         score = _deviations(signals.of(target.frame), shadows, used[:, which])
-        details = {"asked": self.queries}
-        return Scores(score[: len(inside)], score[len(inside) :], references=target.references, details=details)
+        return Scores(
+            score[: len(inside)],
+            score[len(inside) :],
+            references=target.references,
+            details={"asked": self.queries},
+            judged=(inside, outside - len(members)),
+        )
 
 
 class _Signals:

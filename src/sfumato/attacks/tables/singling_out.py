@@ -51,6 +51,7 @@ class SinglingOut(Attack):
     question = "Is there a single person with these values, as there is a single released row?"
     targets = ("table", "synthetic")
     guesses = True
+    knows_people = True
 
     def __init__(self, *, queries: int = 500, columns: int = 3) -> None:
         self.queries = whole("the number of conditions", queries, least=2)
@@ -60,18 +61,19 @@ class SinglingOut(Attack):
         """Find conditions, and count the people who meet them."""
         both = read_pairing(target, members, nonmembers, known_columns(target))
         rng = np.random.default_rng(seed)
-        size = min(len(members), len(nonmembers))
-        inside = rng.permutation(len(members))[:size]
-        outside = len(members) + rng.permutation(len(nonmembers))[:size]
+        size = min(members.persons, nonmembers.persons)
+        places = [one.of_people(rng.permutation(one.persons)[:size]) for one in (members, nonmembers)]
+        whose = [one.owners[at] for one, at in zip((members, nonmembers), places, strict=True)]
+        inside, outside = places[0], len(members) + places[1]
         release = ReleasedRows(both, rng, distinct=target.kind == "synthetic")
         width = min(self.columns, len(both.coverages))
         found = self._find(release, width, rng)
         scores = []
-        for some in (inside, outside):
+        for some, owners in zip((inside, outside), whose, strict=True):
             score = np.zeros(self.queries)  # a condition that was not found has failed
-            score[: len(found)] = met(both, found, some) == 1
+            score[: len(found)] = met(both, found, some, owners) == 1
             scores.append(score)
-        chance = float(np.mean(met(both, release.random(self.queries, width, rng), inside) == 1))
+        chance = float(np.mean(met(both, release.random(self.queries, width, rng), inside, whose[0]) == 1))
         details = {"asked": self.queries, "found": len(found), "columns": width}
         baseline = Baseline(chance, "random conditions on as many columns")
         return Scores(scores[0], scores[1], baseline, details=details)

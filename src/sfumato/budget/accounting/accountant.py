@@ -32,7 +32,7 @@ from sfumato.budget.events import (
     Shuffled,
 )
 from sfumato.budget.noise import Floats
-from sfumato.data.certificate import UNIT
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.validate import real
 from sfumato.errors import OptionError, one_of
 
@@ -232,8 +232,8 @@ def calibrate(
     return high
 
 
-def check_delta(delta: Any, rows: int | None = None, *, allow_zero: bool = False) -> float:
-    """Return delta if it is valid and, given a number of records, below 1 / rows.
+def check_delta(delta: Any, rows: int | None = None, unit: str = UNIT, *, allow_zero: bool = False) -> float:
+    """Return delta if it is valid and, given a number of records, or of people, below 1 / rows.
 
     At a delta of 1 / rows, publishing one full record would count as private.
 
@@ -244,9 +244,10 @@ def check_delta(delta: Any, rows: int | None = None, *, allow_zero: bool = False
     """
     number = real("delta", delta, least=0, below=1) if allow_zero else real("delta", delta, above=0, below=1)
     if rows and number >= 1 / rows:
+        many, one = ("people", "person with all rows") if unit == PERSON else ("records", "full record")
         raise OptionError(
-            f"delta must be below 1 / {rows:,}, one over the number of records, got {number:g}",
-            hint="at that delta, publishing one full record would count as private",
+            f"delta must be below 1 / {rows:,}, one over the number of {many}, got {number:g}",
+            hint=f"at that delta, publishing one {one} would count as private",
         )
     return number
 

@@ -78,7 +78,7 @@ def _changed(event: Event, records: int, relation: Relation) -> Event:
             delta = math.fsum(event.delta * math.exp(min(step * event.epsilon, 700.0)) for step in range(records))
             if delta >= 1:
                 raise OptionError(f"for {records} records the delta of this event would be 1 or more: {event}")
-            return ApproximateEvent(event.epsilon * records, delta, relation)
+            return replace(event, epsilon=event.epsilon * records, delta=delta, relation=relation)
         case Repeated() | Shuffled() | Selected():
             return replace(event, event=_changed(event.event, records, relation))
         case Composed():

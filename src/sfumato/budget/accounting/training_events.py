@@ -25,6 +25,7 @@ from sfumato.budget.events import (
     Shuffled,
 )
 from sfumato.budget.noise import rounding_event
+from sfumato.data.certificate import UNIT
 from sfumato.data.validate import whole
 from sfumato.errors import InputError
 
@@ -34,7 +35,7 @@ _MOST_WAYS = 64  # combinations of disjoint parts; Sfumato records one or two
 _CLOSE = 1 - 1e-9  # tolerance for numbers that were written as text
 
 
-def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
+def step_event(kind: str, rate: float, noise_multiplier: float, unit: str = UNIT) -> Event:
     """Return the event of one step: noise on the sum of clipped gradients over a sample.
 
     Parameters
@@ -45,6 +46,8 @@ def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
         The sampling probability of each record.
     noise_multiplier : float
         The standard deviation of the noise, in units of the clipping norm.
+    unit : str
+        What is sampled and clipped: each record ("row"), or all rows of each "person" together.
 
     Examples
     --------
@@ -52,9 +55,9 @@ def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
     on a Poisson sample of rate 0.01: Gaussian noise of scale 1.2 on a sensitivity of 1
     """
     if kind == "poisson":
-        return PoissonSampled(rate, Gaussian(noise_multiplier))
+        return PoissonSampled(rate, Gaussian(noise_multiplier, unit=unit))
     if kind == "full" and rate == 1:
-        return Gaussian(noise_multiplier)
+        return Gaussian(noise_multiplier, unit=unit)
     raise InputError(f"the sampling of a step must be poisson, or full at a rate of 1, got {kind!r} at {rate!r}")
 
 
@@ -66,6 +69,7 @@ def missing_charges(
     each: bool,
     varies: bool = False,
     dimensions: int = 0,
+    unit: str = UNIT,
 ) -> str:
     """Describe which of the stated steps the events do not cover; return an empty text if they cover all.
 
@@ -82,6 +86,8 @@ def missing_charges(
         Whether the noise varies between steps; the noise multiplier is then that of the last step.
     dimensions : int
         A lower bound on the number of noisy values per step, from which the charge for float rounding follows.
+    unit : str
+        What the steps protect.
 
     Examples
     --------
@@ -92,7 +98,7 @@ def missing_charges(
     >>> missing_charges([Gaussian(2.0)], sampling=sampling, noise_multiplier=2.0, each=True)
     'they hold 1 of 16 steps with this noise'
     """
-    step = step_event(sampling["kind"], sampling["rate"], noise_multiplier)
+    step = step_event(sampling["kind"], sampling["rate"], noise_multiplier, unit)
     steps = whole("the number of steps", sampling["steps"])
     findings = list[str]()
     for way in _ways(tuple(events)):
@@ -118,7 +124,7 @@ def _shape(event: Event) -> tuple[Any, ...]:
     """Return the parameters that all steps of a training share regardless of their noise."""
     if isinstance(event, PoissonSampled) and isinstance(event.event, Gaussian):
         return (event.rate, *_shape(event.event))
-    return (event.sensitivity, event.relation) if isinstance(event, Gaussian) else (type(event), event)
+    return (event.sensitivity, event.relation, event.unit) if isinstance(event, Gaussian) else (type(event), event)
 
 
 def _extras_missing(way: Counter[Event], steps: int, cut: bool, noise_multiplier: float, dimensions: int) -> str:

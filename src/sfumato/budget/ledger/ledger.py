@@ -1,9 +1,9 @@
 """The privacy budget of a data set and the charges against it, across processes and crashes.
 
-A ledger protects one data set, identified by a fingerprint of its content. Its limit is an epsilon and a
-delta. A release is charged before it is made: `Ledger.charge` returns once the charge is on disk, and raises
-a `BudgetError` if the charge would exceed the limit. The spent epsilon is that of all events composed, not
-the sum of their epsilons, so many small charges are accounted for as tightly as one large charge.
+A ledger protects one data set, or several tables of the same people, identified by fingerprints of their content.
+Its limit is an epsilon and a delta. A release is charged before it is made: `Ledger.charge` returns once the charge
+is on disk, and raises a `BudgetError` if the charge would exceed the limit. The spent epsilon is that of all events
+composed, not the sum of their epsilons, so many small charges are accounted for as tightly as one large charge.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,12 +25,12 @@ from sfumato.budget.accounting.accountant import check_delta, quick_bound, spent
 from sfumato.budget.accounting.composition import replace_one
 from sfumato.budget.events import Event, Relation, Repeated
 from sfumato.budget.ledger.store import Entry, Store, key_check
-from sfumato.data.certificate import UNIT, UNITS
+from sfumato.data.certificate import PERSON, UNIT, UNITS
 from sfumato.data.io.files import why
 from sfumato.data.io.fingerprint import home, user_hmac
 from sfumato.data.table import Table
 from sfumato.data.validate import real, whole
-from sfumato.errors import BudgetError, FileError, OptionError, one_of
+from sfumato.errors import BudgetError, ColumnError, FileError, OptionError, did_you_mean, one_of
 
 __all__ = ["Account", "Budget", "Ledger", "Reservation", "ledger_path"]
 
@@ -169,13 +169,15 @@ class Ledger:
         note: str = "",
         path: str | Path | None = None,
         unit: str = UNIT,
+        person: str | None = None,
     ) -> Ledger:
         """Set the limit of a data set, and create its ledger if it has none; the latest limit applies.
 
         Parameters
         ----------
         data
-            A table, a frame, a file, or images.
+            A table, a frame, a file, or images. A list of tables of the same people, which have one person column, for
+            the unit "person": what is released about any of them is charged to the one limit.
         epsilon : float
         delta : float
             0, or below one over the number of rows: a delta of 1/n would allow publishing one person's row.
@@ -189,6 +191,9 @@ class Ledger:
             What the limit is for: each "row", a "person" with all of their rows, or all of the data as one "client" of
             federated trainings. A ledger of people or clients needs a path of its own; none takes an event of another
             unit. Two ledgers of the same data know nothing of each other: what is spent adds up.
+        person : str, optional
+            The person column of a ledger of people, by default that of the tables' schemas. Charges for people of
+            another column are then refused.
 
         Examples
         --------
@@ -202,20 +207,25 @@ class Ledger:
             raise OptionError(f"the unit of a ledger must be one of {', '.join(UNITS)}, got {unit!r}")
         if unit != UNIT and path is None:
             raise OptionError(f"a ledger of the unit {unit} needs a file of its own", hint="give path / --ledger")
-        table = _table(data)
-        fingerprint, rows = _identity(table)
-        limit = _limit(epsilon, delta, rows)
-        target = Path(path) if path is not None else ledger_path(fingerprint)
+        tables = [_table(one) for one in data] if isinstance(data, list) else [_table(data)]
+        person = _person_of(tables, unit, person)
+        prints, rows = zip(*map(_identity, tables), strict=True)
+        limit = _limit(epsilon, delta, sum(rows))
+        target = Path(path) if path is not None else ledger_path(prints[0])
         _make_folder(target, default=path is None)
-        terms: dict[str, Any] = {**limit.to_dict(), "note": note, "origin": sorted(_marks(table))}
-        made = {"version": _VERSION, "data": fingerprint, "relation": (asked or Relation.ADD_REMOVE).value}
-        made["unit"] = unit
+        origin = frozenset[str]().union(*map(_marks, tables))
+        terms: dict[str, Any] = {**limit.to_dict(), "note": note, "origin": sorted(origin)}
+        made: dict[str, Any] = {"version": _VERSION, "data": prints[0] if len(prints) == 1 else sorted({*prints})}
+        made |= {"relation": (asked or Relation.ADD_REMOVE).value, "unit": unit}
+        made |= {} if person is None else {"person": person}
         if not target.exists() and Store.create(target, [("made", made), ("grant", terms)]):
             return cls(target)
         ledger = cls(target)
-        ledger._refuse_other(fingerprint)
+        for one in prints:
+            ledger._refuse_other(one)
         if unit != ledger.unit:
             raise OptionError(f"the ledger '{target}' protects a {ledger.unit}, and this grant is for a {unit}")
+        ledger._refuse_others(person)
         if asked not in (None, ledger.relation):
             raise OptionError(
                 f"the relation of the ledger is {ledger.relation.value} and cannot be changed, got {asked.value}"
@@ -225,10 +235,11 @@ class Ledger:
         return ledger
 
     @classmethod
-    def of(cls, data: Any, path: str | Path | Ledger | None = None) -> Ledger:
+    def of(cls, data: Any, path: str | Path | Ledger | None = None, *, person: str | None = None) -> Ledger:
         """Open the ledger of a data set, or raise an error if it has none or `path` belongs to other data.
 
-        `path` may also be an open ledger.
+        `path` may also be an open ledger. `person` is the person column of what will be charged, by default that of
+        the table's schema; a ledger for people of another column is refused.
 
         Examples
         --------
@@ -249,8 +260,9 @@ class Ledger:
             return ledger
         if not Path(path).exists():
             raise FileError(f"there is no ledger '{path}'", hint="create one with sfumato budget grant")
-        ledger = cls(path)
-        ledger._refuse_other(_identity(_table(data))[0])
+        ledger, table = cls(path), _table(data)
+        ledger._refuse_other(_identity(table)[0])
+        ledger._refuse_others(person or table.schema.person)
         return ledger
 
     @classmethod
@@ -316,8 +328,14 @@ class Ledger:
 
     @property
     def unit(self) -> str:
-        """What the limit is for: a row, or a client of federated trainings."""
+        """What the limit is for: a row, a person, or a client of federated trainings."""
         return str(self._history[0].content.get("unit", UNIT))
+
+    @property
+    def person(self) -> str | None:
+        """The person column of a ledger of people, if it was named at the grant."""
+        named: str | None = self._history[0].content.get("person")
+        return named
 
     @property
     def limit(self) -> Budget:
@@ -430,7 +448,7 @@ class Ledger:
     def export(self) -> dict[str, Any]:
         """Return the whole ledger including its seals as plain values, for an audit."""
         entries = [{**plain, "seal": entry.seal} for plain, entry in zip(self.history(), self._history, strict=True)]
-        return {**self.to_dict(), "data": self._history[0].content["data"], "entries": entries}
+        return {**self.to_dict(), "person": self.person, "data": self._history[0].content["data"], "entries": entries}
 
     # --- the state that follows from the entries ---
 
@@ -506,10 +524,17 @@ class Ledger:
         return event.to_dict()
 
     def _refuse_other(self, fingerprint: str) -> None:
-        if self._history[0].content["data"] != fingerprint:
+        data = self._history[0].content["data"]
+        if fingerprint not in (data if isinstance(data, list) else [data]):
             raise FileError(
                 f"the ledger '{self.path}' belongs to another data set",
                 hint="changed data is another data set, and so is data read with other options",
+            )
+
+    def _refuse_others(self, person: str | None) -> None:
+        if None not in (person, self.person) and person != self.person:
+            raise OptionError(
+                f"the ledger '{self.path}' protects the people of column '{self.person}', not those of '{person}'"
             )
 
     def _charge_held(self, number: int, times: int, note: str, private: bool) -> Entry:
@@ -603,6 +628,36 @@ def _table(data: Any) -> Table:
     if not are_images(data):
         return Table.of(data)
     return image_table(read_images(data) if isinstance(data, str | Path) else data)
+
+
+def _person_of(tables: Sequence[Table], unit: str, person: str | None) -> str | None:
+    """Return the one person column of all tables, if it is named; several tables need one."""
+    if not tables:
+        raise OptionError("no table is given to grant a budget")
+    if unit != PERSON:
+        if len(tables) > 1:
+            raise OptionError(
+                f"several tables can share a ledger of people only, got the unit {unit}", hint="unit / --unit person"
+            )
+        if person is not None:
+            raise OptionError(f"a ledger of the unit {unit} has no person column", hint="unit / --unit person")
+        return None
+    found = []
+    for number, table in enumerate(tables, 1):
+        name = person or table.schema.person
+        if name is None and len(tables) > 1:
+            raise OptionError(f"table {number} has no person column", hint="name it with person / --person")
+        if name is not None and name not in table.schema.names:
+            which = f"table {number}" if len(tables) > 1 else "the table"
+            hint = did_you_mean(name, table.schema.names)
+            raise ColumnError(f"{which} lacks the person column '{name}'", hint=hint)
+        found.append(name)
+    if len({*found}) > 1:
+        raise OptionError(
+            f"the tables have different person columns, {', '.join(dict.fromkeys(map(str, found)))}",
+            hint="rename them to one, if they name the same people",
+        )
+    return found[0]
 
 
 def _identity(table: Table) -> tuple[str, int]:

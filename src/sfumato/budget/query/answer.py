@@ -23,6 +23,8 @@ from sfumato.budget.differential_privacy import DifferentialPrivacy, verify_even
 from sfumato.budget.events import Event, Relation
 from sfumato.budget.ledger.ledger import Account, Budget
 from sfumato.budget.mechanisms.statistics import Answers
+from sfumato.budget.people import BOUNDS, BoughtRowsPerPerson, PersonBound
+from sfumato.budget.query.discovery import FindRowsPerPerson
 from sfumato.budget.query.plan import Plan
 from sfumato.budget.query.question import Question
 from sfumato.data.certificate import MOST_BYTES, Certificate, is_regular_file, read_plain
@@ -33,11 +35,10 @@ from sfumato.data.release import Artifact, Layout, Provenance, Release
 from sfumato.data.schema import Schema
 from sfumato.errors import FileError, InputError, SfumatoError
 
-__all__ = ["QueryAnswer", "Row"]
+__all__ = ["QueryAnswer", "Row", "of_people"]
 
 _ANSWER = "answer.json"
 _LARGEST = 2**60  # count
-_OF_PEOPLE = ("person", "rows_per_person")
 _TERMS = ("question", "epsilon", "delta", "discover", "confidence", "whole", "relation", "private", "events")
 
 
@@ -102,6 +103,7 @@ class QueryAnswer(Artifact, Discreet):
     relation : the neighbouring relation of the ledger
     private : False if the noise came from a given seed: the answer is then reproducible and not private
     account : the state of the ledger, including this answer; None if the answer was read from a folder
+    bought : the bound on the rows of a person, if it was bought
     """
 
     kind = "statistics"
@@ -113,6 +115,12 @@ class QueryAnswer(Artifact, Discreet):
     relation: Relation
     private: bool = True
     account: Account | None = None
+    bought: int | None = None
+
+    @cached_property
+    def settled(self) -> Plan:
+        """The plan of the answers, with the bound that was bought."""
+        return self.plan.settled(self.bought)
 
     @property
     def spent(self) -> Budget | None:
@@ -200,6 +208,7 @@ class QueryAnswer(Artifact, Discreet):
             "delta": self.delta,
             "relation": self.relation.value,
             "unit": self.plan.unit,
+            **of_people(self.settled, bought=self.bought is not None),
             "confidence": self.confidence,
             "event": self.event.to_dict(),
             "spent": self.spent and self.spent.to_dict(),
@@ -211,6 +220,8 @@ class QueryAnswer(Artifact, Discreet):
     def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
         """Write the answers as ``answer.json``."""
         plain = {"question": str(self.question), "confidence": self.confidence}
+        if self.bought is not None:
+            plain["rows_per_person"] = self.bought
         text = json.dumps({**plain, "rows": [row.to_dict() for row in self.rows]}, allow_nan=False) + "\n"
         if len(text.encode()) > MOST_BYTES:
             raise InputError(
@@ -227,16 +238,21 @@ class QueryAnswer(Artifact, Discreet):
         if not is_regular_file(path):
             raise FileError(f"'{certificate.data}' is missing, or not a regular file")
         try:
-            known = {*_TERMS, *({*_OF_PEOPLE} if "person" in stated else ())}
-            if stated.keys() != known:
-                raise FileError(f"{quote(', '.join(sorted(stated.keys() ^ known)))} is missing or unknown")
             if not all(isinstance(stated[name], bool) for name in ("discover", "whole", "private")):
                 raise FileError("a term is of another type")
-            named = ("epsilon", "delta", "discover", "confidence", "whole", *_OF_PEOPLE)
-            terms = {name: stated[name] for name in named if name in stated}
-            plan = Plan(Question.parse(stated["question"]), certificate.schema, **terms)
-            rows = _read_rows(read_plain(path), plan)
-            return cls(plan, rows, Relation(stated["relation"]), stated["private"])
+            terms = {name: stated[name] for name in ("epsilon", "delta", "discover", "confidence", "whole")}
+            bound = PersonBound.of({name: stated[name] for name in BOUNDS if name in stated})
+            plan = Plan(
+                Question.parse(stated["question"]),
+                certificate.schema,
+                **terms,
+                person=stated.get("person"),
+                bound=bound,
+            )
+            if stated.keys() != (known := {*_TERMS, *plan.to_dict()}):
+                raise FileError(f"{quote(', '.join(sorted(stated.keys() ^ known)))} is missing or unknown")
+            rows, bought = _read_rows(read_plain(path), plan)
+            return cls(plan, rows, Relation(stated["relation"]), stated["private"], bought=bought)
         except (SfumatoError, *DAMAGED) as error:
             raise FileError(f"'{path}' cannot be used: {reason_of(error)}") from error
 
@@ -278,7 +294,7 @@ class QueryAnswer(Artifact, Discreet):
 
     def _verify_rows(self) -> Iterator[Claim]:
         """Check values and intervals against the noise, as far as they follow from it."""
-        statistic = self.plan.statistic(self.relation)
+        statistic = self.settled.statistic(self.relation)
         numbers = [(row.value, *row.interval) for row in self.rows]
         value, low, high = np.array(numbers, dtype=np.int64 if self.plan.counts else np.float64).reshape(-1, 3).T
         wrong = int((~statistic.agrees(Answers(value, low, high))).sum())
@@ -287,11 +303,37 @@ class QueryAnswer(Artifact, Discreet):
         yield Claim.unchecked("its noise was drawn as described, and from the data", "the answers do not show it")
         if self.plan.discover:
             yield Claim.unchecked("its groups were selected with noise", "the answers do not show it")
+        if self.bought is not None:
+            claim = f"its {self.bought:,} rows per person were chosen with noise"
+            yield Claim.unchecked(claim, "the answers do not show it")
+        if self.plan.person is not None:
+            yield Claim.unchecked("no more than that of a person was counted", "the answers do not show it")
 
 
-def _read_rows(plain: Any, plan: Plan) -> tuple[Row, ...]:
-    if not isinstance(plain, dict) or plain.keys() != {"question", "confidence", "rows"}:
+def of_people(plan: Plan, *, bought: bool) -> dict[str, Any]:
+    """Return how much of a person counts as plain values: nothing if rows are protected.
+
+    Examples
+    --------
+    >>> from sfumato.budget.people import MaxRowsPerPerson
+    >>> plan = Plan(Question.parse("count"), Schema([]), 1.0, person="id", bound=MaxRowsPerPerson(3))
+    >>> of_people(plan, bought=False)["counted"]
+    'rows that count per id: at most 3, drawn at random in secret; a row without one counts as a person of its own'
+    """
+    if plan.bound is None:
+        return {}
+    return {"person": plan.person, **plan.bound.to_dict(), "bought": bought, "counted": plan.people_in_words}
+
+
+def _read_rows(plain: Any, plan: Plan) -> tuple[tuple[Row, ...], int | None]:
+    """Return the answers, and the bound on the rows of a person if it was bought."""
+    buys = isinstance(plan.bound, BoughtRowsPerPerson)
+    known = {"question", "confidence", "rows", *(("rows_per_person",) if buys else ())}
+    if not isinstance(plain, dict) or plain.keys() != known:
         raise FileError("it is not an answer of Sfumato")
+    bought = plain.get("rows_per_person")
+    if buys and (type(bought) is not int or bought not in FindRowsPerPerson.CANDIDATES):
+        raise FileError(f"its rows per person cannot have been bought: {quote(bought)}")
     if plain["question"] != str(plan.question) or plain["confidence"] != plan.confidence:
         raise FileError("it answers another question, or with another confidence")
     names, listed = [*plan.names, "value", "interval"], plain["rows"]
@@ -310,7 +352,7 @@ def _read_rows(plain: Any, plan: Plan) -> tuple[Row, ...]:
     keys = [tuple(row.group.values()) for row in rows]
     if json.dumps(keys) != json.dumps(plan.keys if plan.groups is not None else _discovered(keys, plan)):
         raise FileError("it has other groups than the question")
-    return tuple(rows)
+    return tuple(rows), bought
 
 
 def _discovered(keys: list[tuple[Any, ...]], plan: Plan) -> list[tuple[Any, ...]]:

@@ -1,4 +1,7 @@
-"""Private estimates of undeclared facts: the categories of a column, the bounds of its numbers, the row count."""
+"""Private estimates of undeclared facts: the categories of a column, the bounds of its numbers, the number of rows.
+
+Also how many rows of a person should count.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,24 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import ApproximateEvent, Event, Relation
 from sfumato.budget.mechanisms.additive import AddedNoise, Mechanism
+from sfumato.budget.mechanisms.selection import ExponentialMechanism
 from sfumato.budget.noise import Source
+from sfumato.budget.people import DeclaredBound, for_people
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.validate import real
 from sfumato.errors import SfumatoError, one_of
 
-__all__ = ["CountRows", "FindBounds", "SelectCategories", "octaves"]
+__all__ = ["CountRows", "FindBounds", "FindRowsPerPerson", "SelectCategories", "octaves"]
 
+_EVERYBODY = 2**61  # more people than any table has
 _LOWEST, _HIGHEST = -32, 40  # exponents of the smallest and the largest bin edge, powers of two
 
 
@@ -30,10 +38,18 @@ class SelectCategories(Mechanism):
     Each category that occurs is counted with noise, and selected if the noisy count reaches a threshold,
     which a single record does with a probability of at most delta (Korolova et al. 2009).
 
+    For people, delta bounds the probability that any category of a single person is selected. If they are alone in
+    j categories with c rows in each, that is ``1 - (1 - P(c + noise >= threshold))**j``. The probability grows
+    exponentially with c, so the worst way to spread their rows is one of the extremes.
+
     Parameters
     ----------
     epsilon, delta : float
     relation : Relation or str
+    bound : DeclaredBound, optional
+        To protect people: how much of a person is counted. What is given to `answer` and `select` must be bounded.
+    merged : bool
+        Whether a category may hold several groups of the bound.
 
     Examples
     --------
@@ -47,6 +63,8 @@ class SelectCategories(Mechanism):
     epsilon: float
     delta: float
     relation: Relation = Relation.ADD_REMOVE
+    bound: DeclaredBound | None = None
+    merged: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
@@ -56,21 +74,28 @@ class SelectCategories(Mechanism):
     @cached_property
     def noise(self) -> AddedNoise:
         """The noise on each count."""
-        return _on_counts(self.epsilon, self.relation)
+        return _on_counts(self.epsilon, self.relation, 1 if self.bound is None else self.bound.rows)
 
     @cached_property
     def threshold(self) -> int:
         """The smallest noisy count of a selected category."""
-        # For a count of 1: P(1 + noise >= t) = exp(-(t - 1) / scale) / (1 + exp(-1 / scale)). Under replace-one the
-        # record can be alone in one category before and in another category after.
+        # Under replace-one, one may be alone in some categories before and in others after.
+        allowed = self.delta if self.relation is Relation.ADD_REMOVE else self.delta / 2
+        alone = ((1, 1),) if self.bound is None else self.bound.alone(merged=self.merged)
+        return max(self._threshold(count, categories, allowed) for categories, count in alone)
+
+    def _threshold(self, count: int, categories: int, allowed: float) -> int:
+        """Return the smallest threshold that none of so many counts reaches, but for the allowed probability."""
+        # P(c + noise >= t) = exp(-(t - c) / scale) / (1 + exp(-1 / scale)) for t > c.
         scale = self.noise.scale
-        allowed = self.delta / self.noise.changes
-        return max(2, 1 + math.ceil(-scale * (math.log(allowed) + math.log1p(math.exp(-1 / scale))) + 1e-9))
+        each = allowed if categories == 1 else -math.expm1(math.log1p(-allowed) / categories)
+        above = math.ceil(-scale * (math.log(each) + math.log1p(math.exp(-1 / scale))) + 1e-9)
+        return count + max(1, above)
 
     @property
     def event(self) -> Event:
         """The cost of the selection, independent of the number of categories."""
-        return ApproximateEvent(self.epsilon, self.delta, self.relation)
+        return ApproximateEvent(self.epsilon, self.delta, self.relation, UNIT if self.bound is None else PERSON)
 
     def answer(self, values: Iterable[Hashable], source: Source | None = None) -> dict[Any, int]:
         """Return the selected categories with their noisy counts, sorted by their texts."""
@@ -169,9 +194,74 @@ class CountRows(Mechanism):
         return max(int(self.noise.release(rows, source)), math.ceil(self.noise.scale))
 
 
-def _on_counts(epsilon: float, relation: Relation) -> AddedNoise:
+@dataclass(frozen=True, kw_only=True)
+class FindRowsPerPerson(Mechanism):
+    """Find how many rows of a person should count, such that few people have more.
+
+    The answer is one of `CANDIDATES`, chosen by the exponential mechanism: with the confidence, at most twice
+    `beyond` people have more rows than it (unless it is the last candidate), and at least one has more than the
+    candidate before it. So rows of a few people only are dropped, however many people there are, and the bound is not
+    much larger than that takes.
+
+    One person changes by at most one how many people have more rows than a candidate, whatever the number of their
+    rows. So the event is for a person, and anything that is bounded by the answer can be charged after it.
+
+    Examples
+    --------
+    >>> visits = np.repeat(np.arange(100_000), 4)  # everybody has four
+    >>> search = FindRowsPerPerson(epsilon=0.1)
+    >>> search.answer(visits, Source(insecure_seed=1)), search.beyond
+    (5, 147)
+    >>> print(search.event)
+    a choice by the exponential mechanism of epsilon 0.1 per person
+    """
+
+    CANDIDATES: ClassVar[tuple[int, ...]] = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987)
+    """The possible answers."""
+
+    epsilon: float
+    confidence: float = 0.99
+    relation: Relation = Relation.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
+        real("epsilon", self.epsilon, above=0)
+        real("the confidence", self.confidence, above=0, below=1)
+
+    @cached_property
+    def choice(self) -> ExponentialMechanism:
+        """The selection of a candidate."""
+        return ExponentialMechanism(epsilon=self.epsilon, relation=self.relation)
+
+    @cached_property
+    def beyond(self) -> int:
+        """About how many people have more rows than the answer: as few as the noise allows."""
+        return math.ceil(2 / self.epsilon * (math.log(len(self.CANDIDATES)) - math.log1p(-self.confidence)))
+
+    @property
+    def event(self) -> Event:
+        """The cost of the choice for a person with any number of rows."""
+        return for_people(self.choice.event, 1)
+
+    def scores(self, people: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the score of each candidate, given the person of every row; a negative one is nobody.
+
+        It is how many people too many have more rows than the candidate, or too few more than the one before.
+        """
+        rows = np.bincount(people[people >= 0])
+        more = np.array([np.count_nonzero(rows > one) for one in self.CANDIDATES])
+        upto, below = np.append(more[:-1], 0), np.append(_EVERYBODY, more[:-1])
+        off: NDArray[np.int64] = np.maximum(0, np.maximum(upto - self.beyond, self.beyond - below))
+        return -off
+
+    def answer(self, people: NDArray[np.int64], source: Source | None = None) -> int:
+        """Return how many rows of a person should count, given the person of every row; a negative one is nobody."""
+        return self.CANDIDATES[self.choice.choose(self.scores(people), source)]
+
+
+def _on_counts(epsilon: float, relation: Relation, rows: int = 1) -> AddedNoise:
     """Return the noise on the counts of categories or bins, of which replacing a record changes two."""
-    changes = 1 if relation is Relation.ADD_REMOVE else 2
+    changes = rows if relation is Relation.ADD_REMOVE else 2 * rows
     return AddedNoise(sensitivity=1, epsilon=epsilon, changes=changes, whole=True, relation=relation)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,25 +18,34 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.budget.accounting.accountant import check_delta
-from sfumato.budget.events import Composed, Event, Relation, for_people
+from sfumato.budget.accounting.accountant import check_delta, spent
+from sfumato.budget.events import Composed, Event, PureEvent, Relation
 from sfumato.budget.mechanisms.additive import declared_bounds
 from sfumato.budget.mechanisms.selection import Extreme, Quantile
 from sfumato.budget.mechanisms.statistics import Count, Mean, OfRecords, Sum, Variance
-from sfumato.budget.query.discovery import SelectCategories
+from sfumato.budget.people import (
+    BOUNDS,
+    BoughtRowsPerPerson,
+    DeclaredBound,
+    MaxGroupsPerPerson,
+    MaxRowsPerPerson,
+    PersonBound,
+)
+from sfumato.budget.query.discovery import FindRowsPerPerson, SelectCategories
 from sfumato.budget.query.question import Question, StatisticName
 from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.coding import canonical_text
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
-from sfumato.data.validate import real, whole
+from sfumato.data.validate import real
 from sfumato.errors import ColumnError, OptionError, SchemaError
 
 __all__ = ["NumberColumn", "Plan", "check_terms", "public_schema", "statistic_for"]
 
 _MOST_GROUPS = 1_000_000
 _LEAST_EPSILON = 1e-9  # for a smaller epsilon, the noise would not fit into 64 bits
+_FOR_ROWS = 0.1  # the share of epsilon that buys a bound on the rows of a person
 
 
 def public_schema(table: Table, schema: Schema | str | Path | None) -> Schema:
@@ -123,15 +132,13 @@ class Plan:
     """Whether the declared type of the column of numbers is a whole number."""
     person: str | None = None
     """The column that says which rows are of the same person, if people are protected."""
-    rows_per_person: int | None = None
-    """The most rows of a person that count."""
+    bound: PersonBound | None = None
+    """How much of a person counts."""
 
     def __post_init__(self) -> None:
         check_terms(self.epsilon, self.delta, self.confidence, self.discover)
-        if (self.person is None) != (self.rows_per_person is None) or (self.person and self.discover):
-            raise OptionError("a person column needs a bound on the rows of a person, and groups that are declared")
-        if self.rows_per_person is not None:
-            object.__setattr__(self, "rows_per_person", whole("the rows of a person", self.rows_per_person))
+        if (self.person is None) != (self.bound is None):
+            raise OptionError("a person column needs a bound on the rows of a person, and the reverse")
         for name in ("epsilon", "delta", "confidence"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if {*self.schema.names} != {*_columns_of(self.question)}:
@@ -140,6 +147,16 @@ class Plan:
         _refuse_names(self.question, self.discover)
         if not self.discover:
             _ = self.domains
+        if isinstance(self.bound, MaxGroupsPerPerson):
+            _check_groups(self.bound, self.groups)
+        if isinstance(self.bound, DeclaredBound) and self.epsilon / self.bound.rows < _LEAST_EPSILON:
+            raise OptionError(
+                f"epsilon must be at least {_LEAST_EPSILON:g} for each row of a person that counts, and "
+                f"{self.bound.rows:,} count",
+                hint="bound the rows of a person by a smaller number",
+            )
+        if isinstance(self.bound, BoughtRowsPerPerson):
+            self.settled(FindRowsPerPerson.CANDIDATES[-1])
 
     @classmethod
     def of(
@@ -149,7 +166,9 @@ class Plan:
         asked = question if isinstance(question, Question) else Question.parse(question)
         check_terms(terms["epsilon"], *(terms[name] for name in ("delta", "confidence", "discover")))
         public = public_schema(table, schema)
-        terms["person"] = _person(public, terms.get("person"), terms.get("rows_per_person"), terms["discover"])
+        given = {name: terms.pop(name, None) for name in BOUNDS}
+        terms["bound"] = PersonBound.of(given)
+        terms["person"] = _person(public, terms.get("person"), given)
         domains = () if terms["discover"] else asked.groups
         if terms["person"] is not None and public[terms["person"]].name in _columns_of(asked):
             raise OptionError(f"the person column '{terms['person']}' cannot be a part of the question")
@@ -229,23 +248,82 @@ class Plan:
         bins: list[Any] = [*map(list, itertools.pairwise(self.edges.tolist())), None]
         return [(*key, one) for key in keys for one in bins]
 
+    def search(self, relation: Relation) -> FindRowsPerPerson | None:
+        """Return the mechanism that buys a bound on the rows of a person, if it is to be bought."""
+        if not isinstance(self.bound, BoughtRowsPerPerson):
+            return None
+        return FindRowsPerPerson(epsilon=_FOR_ROWS * self.epsilon, relation=relation)
+
+    def settled(self, rows: int | None) -> Plan:
+        """Return the plan of what is left to do once a bound has been bought: the same plan if none was to be.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> plan = Plan(Question.parse("count"), sf.Schema([]), 1.0, person="id", bound=BoughtRowsPerPerson())
+        >>> plan.settled(5).epsilon, plan.settled(5).bound
+        (0.9, MaxRowsPerPerson(rows_per_person=5))
+        """
+        if not isinstance(self.bound, BoughtRowsPerPerson):
+            return self
+        if rows not in FindRowsPerPerson.CANDIDATES:
+            raise OptionError(f"a bound on the rows of a person that was bought cannot be {rows!r}")
+        paid = _FOR_ROWS * self.epsilon
+        rest = self.epsilon - paid
+        while paid + rest > self.epsilon:  # rounding must not increase epsilon
+            rest = math.nextafter(rest, 0)
+        return replace(self, epsilon=rest, bound=MaxRowsPerPerson(rows))
+
+    @property
+    def _for_answers(self) -> float:
+        """What is left of epsilon for the answers, once the groups are known."""
+        return self.epsilon / 2 if self.discover else self.epsilon
+
     def statistic(self, relation: Relation) -> OfRecords:
-        """Return the statistic of each group."""
-        share = self.epsilon / 2 if self.discover else self.epsilon / (self.rows_per_person or 1)
-        return statistic_for(self.question, self.bounded, share, self.confidence, relation)
+        """Return the statistic of each group, for what epsilon buys of it if a person has as many rows as count."""
+        if self.bound is None:
+            return statistic_for(self.question, self.bounded, self._for_answers, self.confidence, relation)
+        bound = self._declared
+        share = self._for_answers / bound.rows
+        while True:
+            statistic = statistic_for(self.question, self.bounded, share, self.confidence, relation)
+            if spent(bound.event(statistic.event), 0.0, relation=relation).epsilon <= self._for_answers:
+                return statistic
+            share = math.nextafter(share, 0)  # rounding must not increase epsilon
 
     def selection(self, relation: Relation) -> SelectCategories | None:
         """Return the mechanism that selects the groups, if they are to be discovered."""
         if not self.discover:
             return None
-        return SelectCategories(epsilon=self.epsilon / 2, delta=self.delta, relation=relation)
+        terms: dict[str, Any] = {"epsilon": self.epsilon / 2, "delta": self.delta, "relation": relation}
+        if self.bound is not None:
+            terms |= {"bound": self._declared, "merged": self.edges is not None}
+        return SelectCategories(**terms)
+
+    @property
+    def _declared(self) -> DeclaredBound:
+        """The bound, which must be settled."""
+        if not isinstance(self.bound, DeclaredBound):
+            raise OptionError("the bound on the rows of a person has not been bought yet")
+        return self.bound
 
     def event(self, relation: Relation) -> Event:
         """Return the cost of the answer."""
-        selection, statistic = self.selection(relation), self.statistic(relation)
-        if self.rows_per_person is not None:
-            return for_people(statistic.event, self.rows_per_person)
-        return statistic.event if selection is None else Composed((selection.event, statistic.event))
+        search = self.search(relation)
+        if search is not None:
+            # The noise depends on what is bought, and its epsilon does not, so the charge can come first.
+            rest = self.settled(FindRowsPerPerson.CANDIDATES[0])
+            selection = rest.selection(relation)
+            answer = PureEvent(rest._for_answers, relation, PERSON)
+            return Composed((search.event, *(() if selection is None else (selection.event,)), answer))
+        selection, each = self.selection(relation), self.statistic(relation).event
+        event = each if self.bound is None else self._declared.event(each)
+        return event if selection is None else Composed((selection.event, event))
+
+    @property
+    def people_in_words(self) -> str | None:
+        """How much of a person counts, and a row without one, in words; None if rows are protected."""
+        return None if self.person is None or self.bound is None else self.bound.in_words(self.person)
 
     @property
     def unit(self) -> str:
@@ -260,7 +338,7 @@ class Plan:
             "delta": self.delta,
             "discover": self.discover,
             "confidence": self.confidence,
-            **({} if self.person is None else {"person": self.person, "rows_per_person": self.rows_per_person}),
+            **({} if self.person is None or self.bound is None else {"person": self.person, **self.bound.to_dict()}),
         }
 
 
@@ -313,25 +391,33 @@ def check_terms(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> No
         raise OptionError(f"delta is only for discovering groups, got {delta!r}", hint="add discover / --discover")
 
 
-def _person(public: Schema, person: str | None, rows: Any, discover: bool) -> str | None:
+def _person(public: Schema, person: str | None, given: Mapping[str, Any]) -> str | None:
     """Return the person column, and check that the rows of a person are bounded."""
     person = person if person is not None else public.person
-    if person is None:
-        if rows is not None:
-            raise OptionError("rows_per_person needs a person column", hint="name it with person / --person")
-        return None
-    if rows is None:
+    bounds = [name for name, value in given.items() if value is not None]
+    if person is None and bounds:
+        raise OptionError(f"{bounds[0]} needs a person column", hint="name it with person / --person")
+    if person is not None and not bounds:
         raise OptionError(
             f"column '{public[person].name}' asks to protect people, but the rows of a person are not bounded",
             hint="rows_per_person / --rows-per-person N: of people with more, N are drawn at random; N must not be "
-            "chosen by looking at the data",
-        )
-    whole("the rows of a person", rows)
-    if discover:
-        raise OptionError(
-            "groups are not discovered for people", hint="declare their values with --domain or in a schema"
+            "chosen by looking at the data, but it can be 'bought' with a tenth of epsilon",
         )
     return person
+
+
+def _check_groups(bound: MaxGroupsPerPerson, groups: int | None) -> None:
+    """Raise an `OptionError` if a bound on groups does not fit the number of groups; None if they are not known."""
+    if groups == 1:
+        raise OptionError(
+            "groups_per_person has no meaning for a question with a single group",
+            hint="rows_per_person / --rows-per-person N",
+        )
+    if groups is not None and bound.groups_per_person > groups:
+        raise OptionError(
+            f"groups_per_person is {bound.groups_per_person:,}, and the question has {groups:,} groups",
+            hint=f"at most {groups:,}: more would only add noise",
+        )
 
 
 def _columns_of(question: Question) -> Sequence[str]:

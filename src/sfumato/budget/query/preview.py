@@ -7,7 +7,8 @@ which is private, so it is simulated with artificial columns of several lengths.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.mechanisms.selection import Quantile
 from sfumato.budget.mechanisms.statistics import Count, OfRecords, Records, Sum
 from sfumato.budget.noise import Source
+from sfumato.budget.query.answer import of_people
 from sfumato.budget.query.plan import Plan
 from sfumato.budget.query.question import Question
 from sfumato.data.schema import Schema
@@ -55,6 +57,8 @@ class Preview:
     """The remaining budget, if a ledger was given."""
     fits: bool | None = None
     """Whether the remaining budget is enough, if a ledger was given."""
+    people: Mapping[str, Any] = field(default_factory=dict)
+    """How much of a person counts. If that is bought, all widths are for one row, and grow with what is bought."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the preview as plain values."""
@@ -64,6 +68,7 @@ class Preview:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "relation": self.relation.value,
+            **self.people,
             "confidence": self.confidence,
             "event": self.event.to_dict(),
             "groups": self.groups,
@@ -86,15 +91,19 @@ def preview(
     discover: bool = False,
     confidence: float = 0.95,
     person: str | None = None,
-    rows_per_person: int | None = None,
+    rows_per_person: int | str | None = None,
+    groups_per_person: int | None = None,
+    rows_per_group: int | None = None,
     ledger: str | Path | None = None,
 ) -> Preview:
     """Return the cost of a question and the width of its answer, without asking it.
 
     Parameters
     ----------
-    data, question, epsilon, delta, schema, discover, confidence, person, rows_per_person
+    data, question, epsilon, delta, schema, discover, confidence
         See `query`.
+    person, rows_per_person, groups_per_person, rows_per_group
+        See `query`. If a bound is to be bought, widths and thresholds are those of its smallest value, 1.
     ledger : path, optional
         A ledger file, to compare with the remaining budget. By default no ledger is looked up, because that would
         read the rows, and the relation is add-remove.
@@ -120,13 +129,17 @@ def preview(
         confidence=confidence,
         person=person,
         rows_per_person=rows_per_person,
+        groups_per_person=groups_per_person,
+        rows_per_group=rows_per_group,
     )
     relation, left, fits = Relation.ADD_REMOVE, None, None
     if ledger is not None:
         with Ledger(ledger) as book:
             relation, left = book.relation, book.left
             fits = _fits(book, plan.event(relation))
-    statistic, selection = plan.statistic(relation), plan.selection(relation)
+    search = plan.search(relation)
+    settled = plan.settled(None if search is None else search.CANDIDATES[0])
+    statistic, selection = settled.statistic(relation), settled.selection(relation)
     return Preview(
         plan.question,
         plan.epsilon,
@@ -141,6 +154,7 @@ def preview(
         statistic.rank_error if isinstance(statistic, Quantile) else None,
         left,
         fits,
+        of_people(plan, bought=search is not None),
     )
 
 

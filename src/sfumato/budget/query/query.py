@@ -11,7 +11,6 @@ record may move from one group to another, and both are paid for.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.budget.events import Relation
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.mechanisms.statistics import Records
 from sfumato.budget.noise import Source
+from sfumato.budget.people import BOUNDS, DeclaredBound, people_of
 from sfumato.budget.query.answer import QueryAnswer, Row
 from sfumato.budget.query.condition import numbers_of
 from sfumato.budget.query.discovery import SelectCategories
@@ -34,11 +35,10 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
-from sfumato.engines.tuples import Tuples
 from sfumato.engines.tuples import group as group_rows
 from sfumato.errors import OptionError
 
-__all__ = ["at_most", "query", "run_recipe"]
+__all__ = ["query", "run_recipe"]
 
 Ints = NDArray[np.int64]
 
@@ -53,7 +53,9 @@ def query(
     discover: bool = False,
     confidence: float = 0.95,
     person: str | None = None,
-    rows_per_person: int | None = None,
+    rows_per_person: int | str | None = None,
+    groups_per_person: int | None = None,
+    rows_per_group: int | None = None,
     note: str = "",
     ledger: Ledger | str | Path | None = None,
     insecure_seed: int | None = None,
@@ -71,7 +73,7 @@ def query(
     epsilon : float
         The cost of the whole answer, all groups together.
     delta : float
-        Only with `discover`: the probability that a group of a single person is revealed.
+        Only with `discover`: the probability that a group of a single person, or row, is revealed.
     schema : Schema or path, optional
         Declares the domains of the grouping columns and the bounds of the column of numbers.
     discover : bool
@@ -81,9 +83,13 @@ def query(
     person : str, optional
         The column that says which rows are of the same person, to protect people instead of rows; that of the schema by
         default. The ledger must be one for people: ``Ledger.grant(..., unit="person")``.
-    rows_per_person : int, optional
+    rows_per_person : int or "bought", optional
         With a person column: how many rows of a person count. Of people with more, so many are drawn at random, which
         biases the answer; with fewer, there is more noise than needed. Do not choose it by looking at the data.
+        ``"bought"`` finds a number with a tenth of epsilon, and answers with the rest.
+    groups_per_person, rows_per_group : int, optional
+        In place of `rows_per_person`, for a question by groups: how many groups of a person count, drawn at random, and
+        how many of their rows in each. With one row per group, a count is the number of people.
     note : str
         Stored in the ledger together with the question.
     ledger : Ledger or path, optional
@@ -112,25 +118,37 @@ def query(
     table = Table.of(data).as_declared()
     terms: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "discover": discover, "confidence": confidence}
     terms |= {"person": person, "rows_per_person": rows_per_person}
+    terms |= {"groups_per_person": groups_per_person, "rows_per_group": rows_per_group}
     plan = Plan.of(table, question, schema=schema, **terms)
-    with Ledger.of(table, ledger) as book:
+    with Ledger.of(table, ledger, person=plan.person) as book:
         relation, event = book.relation, plan.event(book.relation)
-        rows = _Rows.of(table, plan, source)  # before the charge: a question that fails is not charged
+        rows = _Rows.of(table, plan)  # before the charge: a question that fails is not charged
         asked = str(plan.question)
         book.charge(event, note=f"{asked} ({note})" if note else asked, private=source.private)
         account = book.account
+    each, bought = _answer(rows, plan, relation, source)
+    return QueryAnswer(plan, each, relation, source.private, account, bought).release(table.origin)
+
+
+def _answer(rows: _Rows, plan: Plan, relation: Relation, source: Source) -> tuple[tuple[Row, ...], int | None]:
+    """Return the noisy answer for each group, and the bound on the rows of a person if one was to be bought."""
+    search = plan.search(relation)
+    bought = None if search is None else search.answer(rows.each_person(), source)
+    plan = plan.settled(bought)
+    if isinstance(plan.bound, DeclaredBound):
+        group = rows.records(plan).group
+        rows = rows.drawn(plan.bound, group, source)
     selection = plan.selection(relation)
     if selection:
         found, records = rows.selected(selection, source)
         keys = plan.with_bins(found)
-    else:
-        keys, records = plan.keys, rows.within(plan.domains)
-    if plan.edges is not None:
         records = _in_bins(records, plan.edges)
+    else:
+        keys, records = plan.keys, rows.records(plan)
     answers = plan.statistic(relation).each(records, source)
     values = zip(keys, *(one.tolist() for one in (answers.value, answers.low, answers.high)), strict=True)
     each = tuple(Row(dict(zip(plan.names, key, strict=True)), value, (low, high)) for key, value, low, high in values)
-    return QueryAnswer(plan, each, relation, source.private, account).release(table.origin)
+    return each, bought
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
@@ -143,7 +161,7 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
             hint="run(recipe, data, ledger=Ledger.of(data))",
         )
     terms = {"question", "epsilon", "delta", "discover", "confidence"}
-    if recipe.options.keys() - {"person", "rows_per_person"} != terms:
+    if recipe.options.keys() - {"person", *BOUNDS} != terms:
         raise OptionError("the recipe does not describe a question", hint="'sfumato query -o FOLDER' writes one")
     return query(data, schema=recipe.schema, **recipe.options, **options)
 
@@ -155,11 +173,14 @@ class _Rows:
     texts: list[list[str | None]]
     """The text of every code, for each grouping column."""
     codes: Ints
-    records: Records
-    """The records, all in one group."""
+    value: NDArray[np.float64]
+    """The number of each row; NaN if it is missing."""
+    count: Ints
+    people: Ints | None
+    """The person of each row; negative for nobody, and None if rows are protected."""
 
     @classmethod
-    def of(cls, table: Table, plan: Plan, source: Source) -> _Rows:
+    def of(cls, table: Table, plan: Plan) -> _Rows:
         question, bounded = plan.question, plan.bounded
         plain = Table(table.source, origin=table.origin)  # without its schema, which must not reject values
         names = [*plan.schema.names, *([] if plan.person is None else [plan.person])]
@@ -167,8 +188,6 @@ class _Rows:
         if question.where is not None:
             kept = question.where.holds(tuples)
             tuples = replace(tuples, codes=tuples.codes[kept], count=tuples.count[kept])
-        if plan.person is not None and plan.rows_per_person is not None:
-            tuples = at_most(tuples, plan.person, plan.rows_per_person, source)
         value = np.full(len(tuples.count), np.nan)
         if bounded:
             at = tuples.position[bounded.name]
@@ -181,21 +200,37 @@ class _Rows:
             texts.append(sorted(set(read), key=lambda text: (text is None, text or "")))
             place = {text: code for code, text in enumerate(texts[at])}
             codes[:, at] = np.array([place[text] for text in read], dtype=np.int64)[tuples.codes[:, at]]
-        return cls(texts, codes, Records(np.zeros(len(value), dtype=np.int64), value, tuples.count, 1))
+        return cls(texts, codes, value, tuples.count, None if plan.person is None else people_of(tuples, plan.person))
 
-    def within(self, domains: Sequence[Sequence[Any]]) -> Records:
-        """Return the records in the groups of the public domains."""
+    def each_person(self) -> Ints:
+        """Return the person of every single row."""
+        assert self.people is not None
+        return np.repeat(self.people, self.count)
+
+    def drawn(self, bound: DeclaredBound, group: Ints, source: Source) -> _Rows:
+        """Return the rows that count, given the group of each."""
+        place = np.repeat(np.arange(len(self.count)), self.count)
+        kept = bound.draw(self.each_person(), group[place], source)
+        count = np.bincount(place[kept], minlength=len(self.count))
+        left = count > 0  # a group without rows that count must not be discovered
+        return replace(self, codes=self.codes[left], value=self.value[left], count=count[left], people=None)
+
+    def records(self, plan: Plan) -> Records:
+        """Return the records in the groups of the public domains, or in those that occur if they are not declared."""
+        if plan.discover:
+            first, group = group_rows(self.codes, [len(texts) for texts in self.texts])
+            return _in_bins(Records(group, self.value, self.count, len(first)), plan.edges)
         group = np.zeros(len(self.codes), dtype=np.int64)
-        for position, domain in enumerate(domains):
+        for position, domain in enumerate(plan.domains):
             place = {None if value is None else canonical_text(text_of(value)): at for at, value in enumerate(domain)}
             of_code = np.array([place.get(text, len(domain) - 1) for text in self.texts[position]], dtype=np.int64)
             group = group * len(domain) + of_code[self.codes[:, position]]
-        return replace(self.records, group=group, groups=math.prod(map(len, domains)))
+        return _in_bins(Records(group, self.value, self.count, math.prod(map(len, plan.domains))), plan.edges)
 
     def selected(self, selection: SelectCategories, source: Source) -> tuple[list[tuple[Any, ...]], Records]:
         """Return the groups whose noisy size reaches the threshold, and the records in them."""
         first, group = group_rows(self.codes, [len(texts) for texts in self.texts])
-        sizes = replace(self.records, group=group, groups=len(first)).counts()
+        sizes = Records(group, self.value, self.count, len(first)).counts()
         noisy = np.array(selection.noise.release_steps(sizes, source) if sizes else [], dtype=np.int64)
         kept = np.flatnonzero(noisy >= selection.threshold)
         keys = [
@@ -204,38 +239,13 @@ class _Rows:
         new = np.full(len(first), -1)
         new[kept] = np.arange(len(kept))
         seen = new[group] >= 0
-        records = self.records
-        return keys, Records(new[group][seen], records.value[seen], records.count[seen], len(kept))
+        return keys, Records(new[group][seen], self.value[seen], self.count[seen], len(kept))
 
 
-def at_most(tuples: Tuples, person: str, rows: int, source: Source) -> Tuples:
-    """Keep at most so many rows of each person, drawn at random; a row without a person is one of its own.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> visits = Table(pl.DataFrame({"sex": ["f", "f", "f", "m"], "patient": [1, 1, 1, 2]}))
-    >>> at_most(reduce(visits, ["sex", "patient"]), "patient", 2, Source()).count.tolist()
-    [2, 1]
-    """
-    position = tuples.position[person]
-    codes, gap = tuples.codes[:, position].astype(np.int64), tuples.domains[position].missing
-    held = np.bincount(codes, weights=tuples.count)
-    if gap is not None:
-        held[gap:] = 0
-    if held.max(initial=0) <= rows:
-        return tuples
-    place = np.repeat(np.arange(len(codes)), tuples.count)  # the tuple of every row
-    order = np.lexsort((source.words(len(place)), codes[place]))
-    owner = codes[place][order]
-    rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    kept = place[order][(rank < rows) | (owner == (-1 if gap is None else gap))]
-    count = np.bincount(kept, minlength=len(codes))
-    return replace(tuples, codes=tuples.codes[count > 0], count=count[count > 0])
-
-
-def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:
-    """Return the records with groups split by bin; missing numbers are in the last bin."""
+def _in_bins(records: Records, edges: NDArray[np.float64] | None) -> Records:
+    """Return the records with groups split by bin, if there are bins; missing numbers are in the last one."""
+    if edges is None:
+        return records
     width = len(edges)
     place = np.clip(np.searchsorted(edges, records.value, side="right") - 1, 0, width - 2)
     bins = np.where(np.isnan(records.value), width - 1, place)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attack"]
 
-_ROLES = ("qi", "sensitive", "identifiers")
+_ROLES = ("qi", "sensitive", "identifiers", "person")
 
 
 class _Limit(click.ParamType[float]):
@@ -72,6 +72,11 @@ class _Limit(click.ParamType[float]):
 @names_option("--qi", "Columns that others may know about a person, such as age,zip.")
 @names_option("--sensitive", "Columns that others must not learn, such as a disease.")
 @names_option("--identifiers", "Columns that identify a person directly; a model does not see them.")
+@click.option(
+    "--person",
+    metavar="COLUMN",
+    help="The column that says which rows are of the same person, such as patient_id: people are attacked, not rows.",
+)
 @click.option(
     "--attacks",
     type=Choice(*ATTACKS, of="attacks.catalogue:ATTACKS", several=True),
@@ -141,6 +146,9 @@ def attack(
     this is a measurement; with --require it is 1 if an attack is certainly above the
     limit.
 
+    If people have several rows, name their column with --person: members and others are
+    then different people with all of their rows, and every figure counts people.
+
     With --audit, the recipe of a private model or generator is run again with planted
     records: how well an attacker tells which of them were there gives a lower bound on
     epsilon. An audit can refute a claim, but never prove it. Add --attacks to do both.
@@ -148,6 +156,7 @@ def attack(
     \b
     sfumato attack release --source patients.csv
     sfumato attack release --source patients.csv --control others.csv -o page.html
+    sfumato attack visits.csv --target disease --model forest --person patient_id
     sfumato attack adult --model forest
     sfumato attack adult --model forest --protect guided:k=100 --attacks loss,rmia
     sfumato attack patients.csv --target disease --model boosting --require auc=0.55
@@ -161,7 +170,7 @@ def attack(
     _check(data, synthetic, audit, options)
     with progress_bar("Attacking") as progress:
         tables = {name: _table(file, reading) for name, file in named.items()}
-        roles = {name: tuple(options.pop(name)) for name in _ROLES}
+        roles = {name: options.pop(name) for name in _ROLES}
         kind = "synthetic" if synthetic else None
         given = data if Path(data).is_dir() else _table(data, reading)
         if audit:
@@ -198,8 +207,10 @@ def _check(data: str, synthetic: bool, audit: bool, options: dict[str, Any]) -> 
     """Refuse options that do not belong together, and a wrong protection, before a file is read."""
     if audit and not Path(data).is_dir():
         raise OptionError(f"--audit tests the claim of a release, and '{data}' is not its folder")
-    if audit and not options["attacks"] and (options["control"] or options["population"]):
-        raise OptionError("--audit alone takes no --control and no --population", hint="name --attacks as well")
+    if audit and not options["attacks"] and (options["control"] or options["population"] or options["person"]):
+        raise OptionError(
+            "--audit alone takes no --control, no --population and no --person", hint="name --attacks as well"
+        )
     names = ("source", "control", "population", "target", "model", "protect")
     kind = "synthetic" if synthetic else None
     check_options(Path(data).is_dir(), kind=kind, **{name: options[name] for name in names})
@@ -271,7 +282,8 @@ def _print_audit(audit: AuditResult) -> None:
         f"shown                 epsilon is at least {audit.epsilon:.3g} ({audit.confidence:.0%} sure); 0 proves nothing"
     )
     echo(f"could have been shown epsilon {audit.could_have_shown:.3g}, had every guess been right")
-    echo(f"guesses               {audit.right:,} of {audit.guesses:,} right, about {audit.canaries:,} canaries")
+    rows = "" if audit.rows == 1 else f" of {audit.rows:,} rows each"
+    echo(f"guesses               {audit.right:,} of {audit.guesses:,} right, about {audit.canaries:,} canaries{rows}")
     for check in audit.checks:
         held = style("NOT HELD", fg="red") if check.held is False else "held    " if check.held else "unknown "
         echo(f"{held}              {check.claim}: {check.measured}")

@@ -65,6 +65,18 @@ def budget(ctx: click.Context) -> None:
     show_default=True,
     help="What is protected: a row, a person with all of their rows, or all of the data. The last two need --ledger.",
 )
+@click.option(
+    "--person",
+    metavar="NAME",
+    help="With --unit person: the column that says which rows are of the same person. Others are then refused.",
+)
+@click.option(
+    "--with",
+    "others",
+    metavar="FILE",
+    multiple=True,
+    help="With --person: another table of the same people, for the same limit; read like FILE. Can be repeated.",
+)
 @click.option("--note", default="", metavar="TEXT", help="The reason, for the history.")
 def grant(
     as_json: bool,
@@ -72,6 +84,8 @@ def grant(
     delta: float,
     relation: str | None,
     unit: str,
+    person: str | None,
+    others: tuple[str, ...],
     note: str,
     ledger: str | None,
     **options: Any,
@@ -83,7 +97,9 @@ def grant(
     """
     sf.budget.check_delta(delta, allow_zero=True)
     data = _data(**options)
-    terms: dict[str, Any] = {"relation": relation, "note": note, "unit": unit}
+    if others:
+        data = [data, *(_data(**{**options, "data": one}) for one in others)]
+    terms: dict[str, Any] = {"relation": relation, "note": note, "unit": unit, "person": person}
     with sf.Ledger.grant(data, epsilon=epsilon, delta=delta, path=ledger, **terms) as granted:
         _show(granted, as_json)
         echo(f"The ledger is {granted.path}", err=True)
@@ -108,7 +124,7 @@ def history(as_json: bool, ledger: str | None, **options: Any) -> None:
             print_json({**opened.to_dict(), "history": opened.history()})
             return
         for entry in opened.history():
-            echo(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry)}")
+            echo(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry, opened.unit)}")
         _summary(opened.to_dict())
 
 
@@ -162,7 +178,7 @@ def _summary(plain: dict[str, Any]) -> None:
     limit, spent = plain["limit"], plain["spent"]
     echo(
         f"{style('spent', bold=True)} epsilon {_number(spent['epsilon'])} of {_number(limit['epsilon'])}, "
-        f"delta {limit['delta']:g}, to {sf.budget.Relation(plain['relation']).in_words}"
+        f"delta {limit['delta']:g}, to {sf.budget.Relation(plain['relation']).of_one(plain['unit'])}"
     )
     reserved = len(plain["reservations"])
     besides = f", besides {reserved} reservation{'s' * (reserved > 1)}" if reserved else ""
@@ -173,7 +189,7 @@ def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.4g}"
 
 
-def _line(entry: dict[str, Any]) -> str:
+def _line(entry: dict[str, Any], unit: str) -> str:
     note = f" ({entry['note']})" if entry.get("note") else ""
     if entry["kind"] == "grant":
         return f"granted  epsilon {entry['epsilon']:g}, delta {entry['delta']:g}{note}"
@@ -183,4 +199,4 @@ def _line(entry: dict[str, Any]) -> str:
         return f"reserved {entry['what']}, until {entry['expires'][:19].replace('T', ' ')}{note}"
     if entry["kind"] == "release":
         return f"released reservation {entry['reservation']}"
-    return f"made     {sf.budget.Relation(entry['relation']).in_words}"
+    return f"made     {sf.budget.Relation(entry['relation']).of_one(unit)}"

@@ -23,7 +23,7 @@ from sfumato.cli.options import (
     reading_options,
 )
 from sfumato.cli.terminal import echo, style
-from sfumato.errors import OptionError
+from sfumato.errors import OptionError, SfumatoError
 
 if TYPE_CHECKING:
     from sfumato.federation import Round
@@ -41,7 +41,7 @@ _FEW = 5  # clients that get processes of their own by default
 @click.option(
     "--rounds",
     type=Number(is_whole=True, most=100_000),
-    help="Rounds.  [default: 10; 30 for images without --epsilon]",
+    help="Rounds.  [default: 10; 60 for images without --epsilon]",
 )
 @click.option(
     "--model",
@@ -89,6 +89,12 @@ _FEW = 5  # clients that get processes of their own by default
 @click.option("--no-central", is_flag=True, help="Do not also train on all records together, for comparison.")
 @click.option("--processes", is_flag=True, help="A real process for each holder, over TLS.  [default: up to 5 holders]")
 @click.option("--simulate", is_flag=True, help="All holders in this process.  [default: for more than 5 holders]")
+@click.option(
+    "--timeout",
+    type=Number(above=0),
+    metavar="SECONDS",
+    help="How long a process may take to answer; the round goes on without it.  [default: 300; 600 for an update]",
+)
 @click.option("--ledgers", metavar="FOLDER", help="A folder with the ledger NAME.ledger of each holder.")
 @names_option("--hosts", "Do not train: print the commands for holders of these names on machines of their own.")
 @click.option("--address", metavar="HOST:PORT", help="With --hosts: where the holders reach the coordinator.")
@@ -147,6 +153,8 @@ def federate(as_json: bool, data: str, output: str | None, force: bool, **option
     central = not asked.pop("no_central", False)
     count = len(given) if isinstance(given, dict) else int(asked.get("clients", 3))
     real = processes or (not simulate and count <= _FEW and count > 1)
+    if "timeout" in asked and not real:
+        raise OptionError("--timeout is for holders that are processes", hint="--processes")
     _explain(count, real, processes or simulate)
     work = Path(f"{out}.run")
     if (work / CHECKPOINT).exists():
@@ -164,11 +172,13 @@ def federate(as_json: bool, data: str, output: str | None, force: bool, **option
     echo(f"The model and the report are in {out}, the model of every round in {work / 'rounds'}", err=True)
 
 
-def coordinate(channel: Any, *, federation: str, output: str) -> None:
+def coordinate(channel: Any, *, federation: str, output: str, timeout: str | None = None) -> None:
     """Train with holders on other machines, and write the release; called by ``coordinate --main``."""
     from sfumato.federation.federate import CHECKPOINT
     from sfumato.federation.flower.training import train_with_hosts
 
+    if timeout is not None:
+        channel.timeout = Number(above=0).convert(timeout, None, None)
     work = Path(f"{output}.run")
     sf.save(train_with_hosts(channel, federation, work, progress=_print_round), output)
     (work / CHECKPOINT).unlink(missing_ok=True)
@@ -191,11 +201,13 @@ def _given(data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
         return data, asked
     if Path(data).is_dir() and not are_images(data):
-        files = files_in(Path(data))
-        return {
-            name: str(one) if are_images(one) else declared_table(str(one), reading, public, identifiers)
-            for name, one in files.items()
-        }, asked
+        tables = dict[str, Any]()
+        for name, one in files_in(Path(data)).items():
+            try:
+                tables[name] = str(one) if are_images(one) else declared_table(str(one), reading, public, identifiers)
+            except SfumatoError as error:
+                raise type(error)(f"holder '{name}': {error.message}", hint=error.hint) from error
+        return tables, asked
     return data if are_images(data) else declared_table(data, reading, public, identifiers), asked
 
 
@@ -205,7 +217,7 @@ def _explain(count: int, real: bool, chosen: bool) -> None:
         echo(f"{count} holders, each a process of this machine, over TLS{why}", err=True)
     else:
         why = "" if chosen or count == 1 else f", since they are more than {_FEW}; --processes starts real ones"
-        echo(f"{count} holders in this process{why}", err=True)
+        echo(f"{count} holder{'s' if count > 1 else ''} in this process{why}", err=True)
 
 
 def _print_commands(given: Any, hosts: list[str], address: str, out: str, as_json: bool, asked: dict[str, Any]) -> None:
@@ -213,13 +225,12 @@ def _print_commands(given: Any, hosts: list[str], address: str, out: str, as_jso
     from sfumato.data.io.files import atomic_path
     from sfumato.federation.flower.training import planned, training_commands
 
-    plain = planned(
-        given, hosts, **{name: value for name, value in asked.items() if name not in ("clients", "ledgers")}
-    )
+    of_plan = {name: value for name, value in asked.items() if name not in ("clients", "ledgers", "timeout")}
+    plain = planned(given, hosts, **of_plan)
     plan = f"{out}.plan.json"
     with atomic_path(plan) as temporary:
         temporary.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
-    text = training_commands(hosts, address=address, plan=plan, output=out)
+    text = training_commands(hosts, address=address, plan=plan, output=out, timeout=asked.get("timeout"))
     if as_json:
         print_json({"plan": plan, "commands": text.splitlines()})
         return

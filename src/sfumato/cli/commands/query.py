@@ -13,6 +13,7 @@ from sfumato.cli.commands.budget import NOT_PRIVATE
 from sfumato.cli.options import (
     Command,
     Number,
+    NumberOr,
     check_not_input,
     check_output,
     file_options,
@@ -64,9 +65,22 @@ _SAYS_NOTHING = (
 )
 @click.option(
     "--rows-per-person",
+    type=NumberOr("bought", is_whole=True, least=1),
+    metavar="N",
+    help="With --person: how many rows of a person count; of people with more, N are drawn at random. "
+    "'bought' finds a number with a tenth of epsilon.",
+)
+@click.option(
+    "--groups-per-person",
     type=Number(is_whole=True, least=1),
     metavar="N",
-    help="With --person: how many rows of a person count; of people with more, N are drawn at random.",
+    help="With --rows-per-group, in place of --rows-per-person: how many groups of a person count.",
+)
+@click.option(
+    "--rows-per-group",
+    type=Number(is_whole=True, least=1),
+    metavar="N",
+    help="With --groups-per-person: how many rows of a person count in each group.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show the cost and how wide the interval would be.")
 @click.option("--note", default="", metavar="TEXT", help="The purpose, for the history.")
@@ -82,7 +96,9 @@ def query(
     delta: float,
     confidence: float,
     person: str | None,
-    rows_per_person: int | None,
+    rows_per_person: int | str | None,
+    groups_per_person: int | None,
+    rows_per_group: int | None,
     dry_run: bool,
     note: str,
     ledger: str | None,
@@ -113,6 +129,7 @@ def query(
     sfumato query patients.csv "count where age >= 40 and zip in ('13053', '14850')" --epsilon 0.5
     sfumato query patients.csv "mean of age" --bounds age=0,120 --epsilon 0.5 --dry-run
     sfumato query patients.csv "count by sex" --domain sex=f,m --epsilon 0.5 -o answer
+    sfumato query visits.csv "count" --epsilon 0.5 --person patient_id --rows-per-person 3
     """
     from sfumato.budget.query.plan import check_terms
     from sfumato.cli.tables import read_declared, warn_if_people_repeat
@@ -137,6 +154,8 @@ def query(
         "confidence": confidence,
         "person": person,
         "rows_per_person": rows_per_person,
+        "groups_per_person": groups_per_person,
+        "rows_per_group": rows_per_group,
         "ledger": ledger,
     }
     if dry_run:
@@ -173,10 +192,12 @@ def _print(answer: sf.Release) -> None:
         ]
         echo(style("  ".join(cells).rstrip(), bold=number == 0))
     if not answer.rows:
-        needed = answer.plan.selection(answer.relation).threshold
+        needed = answer.settled.selection(answer.relation).threshold
         echo(f"No group was found: at this epsilon and delta, a group needs about {needed:,} rows.")
     cost = f"epsilon {answer.epsilon:g}" + (f" and delta {answer.delta:g}" if answer.delta else "")
     echo()
+    if answer.settled.people_in_words:
+        echo(printable(answer.settled.people_in_words))
     limit, quick = answer.limit.epsilon, answer.account.quick
     if quick is None:
         state = f"spent epsilon {answer.spent.epsilon:.4g} of {limit:.4g}, left {answer.left:.4g}"
@@ -196,6 +217,10 @@ def _print_preview(asking: Preview) -> None:
         echo(f"answers: one for each group of about {asking.least:,} rows or more")
     elif asking.groups > 1:
         echo(f"answers: {asking.groups:,}, also for empty groups")
+    if asking.people:
+        echo(printable(asking.people["counted"]))
+    if asking.people.get("bought"):
+        echo("what follows is for a bound of 1, and grows with the bound that is found:")
     percent = f"{100 * asking.confidence:g} % interval"
     if asking.width is not None:
         echo(f"{percent}: {asking.width:,.4g} wide, the answer in its middle")

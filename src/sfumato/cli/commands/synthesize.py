@@ -48,6 +48,9 @@ _FOR_TABLES = (
     "weights",
     "identifiers",
     "keep",
+    "person",
+    "rows_per_person",
+    "people",
     "declared_only",
     "kind",
     "escape_formulas",
@@ -126,6 +129,23 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
 @names_option("--keep", "Columns to synthesize although they look like names or free text.")
 @click.option(
+    "--person",
+    metavar="NAME",
+    help="The column that says which rows are of the same person: people are protected, not rows.",
+)
+@click.option(
+    "--rows-per-person",
+    type=Number(is_whole=True, least=1),
+    metavar="N",
+    help="With --person: how many rows of a person count; of people with more, N are drawn at random.",
+)
+@click.option(
+    "--people",
+    type=Number(is_whole=True, least=1),
+    metavar="N",
+    help="With --person: draw N people with up to --rows-per-person rows each, instead of rows.",
+)
+@click.option(
     "--declared-only",
     is_flag=True,
     help="Stop at a column whose values or bounds are not declared, instead of paying for them.",
@@ -196,6 +216,10 @@ def synthesize(
     of epsilon. For a text file, declare which columns have numbers and which have
     categories: a single cell could change it otherwise.
 
+    If people have several rows, name the column that says whose they are with --person:
+    then the result hardly depends on any one person. --rows-per-person bounds how many rows
+    of each are read. --people makes up people with several rows each, instead of rows.
+
     DATA may also be labelled images: the built-in mnist, a file scans.npz with the
     arrays 'images' and 'labels', or a folder of IDX files. Say how many --classes there
     are. Noise is added in the same way, and new images are drawn with labels: they are
@@ -215,6 +239,7 @@ def synthesize(
     sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic
     sfumato synthesize adult --epsilon 1,3,10 --target income -o synthetic
+    sfumato synthesize visits.csv --schema s.toml --person patient_id --rows-per-person 3 -o out
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
     sfumato synthesize mnist --epsilon 1 -n 60000 -o digits
     sfumato synthesize scans.npz --classes 2 --epsilon 3 -o scans
@@ -256,6 +281,7 @@ def _make_rows(
     force: bool,
     as_json: bool,
 ) -> None:
+    from sfumato.cli.tables import warn_if_people_repeat
     from sfumato.data.io.files import refuse_unwritable, write_owned
     from sfumato.data.io.formulas import refuse_typed
     from sfumato.measures.released_table import Format
@@ -265,12 +291,18 @@ def _make_rows(
     refuse_unwritable(owner_file(output, ".html"))
     public = {name: options.pop(name) for name in _PUBLIC}
     reading = {name: options.pop(name) for name in READING}
-    kind, identifiers, keep = (options.pop(name) for name in ("kind", "identifiers", "keep"))
+    kind, identifiers, keep, person = (options.pop(name) for name in ("kind", "identifiers", "keep", "person"))
     escape_formulas = options.pop("escape_formulas")
     options = {name: one for name, one in options.items() if name not in _FOR_IMAGES}
     epsilons = options.pop("epsilons")
     with progress_bar("Making up rows") as progress:
-        table = _table(data, reading, public, identifiers, keep)
+        table = _table(data, reading, public, identifiers, keep, person)
+        if (
+            not isinstance(table, str)
+            and table.schema.person is None
+            and not (options["rows_per_person"] or options["people"])
+        ):
+            warn_if_people_repeat(table)
         if escape_formulas:
             stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
             refuse_typed(stored.file, stored.value)
@@ -416,19 +448,24 @@ def _print_notes(release: sf.Release, what: str, output: str) -> None:
     echo(f"The {what} and the report are in {output}", err=True)
 
 
-def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifiers: list[str], keep: list[str]) -> Any:
+def _table(
+    data: str,
+    reading: dict[str, Any],
+    public: dict[str, Any],
+    identifiers: list[str],
+    keep: list[str],
+    person: str | None,
+) -> Any:
     """Return the table that the options describe, or the name of a built-in one."""
-    from sfumato.cli.tables import declared_table, warn_if_people_repeat
+    from sfumato.cli.tables import declared_table
 
     if data in sf.datasets.TABLES and not Path(data).exists():
-        if any((*reading.values(), *public.values(), identifiers, keep)):
+        if any((*reading.values(), *public.values(), identifiers, keep, person)):
             raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
         return data
     if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
-    table = declared_table(data, reading, public, identifiers)
-    warn_if_people_repeat(table)
-    return table
+    return sf.Table.of(declared_table(data, reading, public, identifiers), person=person)
 
 
 def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
@@ -439,7 +476,7 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
     if _stays(original):
         return {}, None
-    if original.rows > _COMPARED:
+    if release.people is None and original.rows > _COMPARED:
         original = original.sample(_COMPARED, release.table.schema.names)
     try:
         found = sf.evaluate(original, release.table, models=(), attacks=(), queries=200)
@@ -448,8 +485,10 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
         return {}, None
     distances = found.distances
     means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
-    left_out = [name for name in found.left_out if name in release.table.schema.names]
-    return {**means, "columns": distances.by_column, "left_out": left_out}, found
+    own = release.table.schema
+    left_out = [name for name in found.left_out if name in own.names and name != own.person]
+    people = {} if found.people is None else {"people": found.people.to_dict()}
+    return {**means, "columns": distances.by_column, "left_out": left_out, **people}, found
 
 
 def _stays(table: sf.Table) -> bool:
@@ -460,6 +499,8 @@ def _stays(table: sf.Table) -> bool:
 
 
 def _print(release: sf.Release, what: str, name: str, utility: dict[str, Any]) -> None:
+    if what == "rows" and release.people is not None:
+        what = f"rows of {release.people:,} people"
     title = f"{release.rows:,} {what} like those of {name}, synthesized by the method '{release.method}'"
     echo(style(title, bold=True))
     for promise in release.guarantees:

@@ -94,6 +94,18 @@ class _Samples(click.ParamType[float]):
 @click.option("--delta", type=Number(), help="The chance that the guarantee fails; below 1 / rows.  [default: 1e-5]")
 @click.option("--target", metavar="NAME", help="The column to predict; built-in tables have one.")
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
+@click.option(
+    "--person",
+    metavar="NAME",
+    help="The column that says which rows are of the same person, such as patient_id: people are protected, not rows. "
+    "It is left out.",
+)
+@click.option(
+    "--rows-per-person",
+    type=Number(is_whole=True),
+    metavar="N",
+    help="With --person: how many rows of a person count; of people with more, N are drawn at random.",
+)
 @click.option("--regression", is_flag=True, default=None, help="The target is a number, not a class.")
 @click.option("--test", metavar="FILE", help="Rows to test on.  [default: a part of the table is held out]")
 @click.option(
@@ -199,7 +211,7 @@ def train(
         echo(f"Continuing from {unfinished}", err=True)
     try:
         with progress_bar("Training") as progress:
-            table = _table(data, reading, public, schema, identifiers)
+            table = _table(data, reading, public, schema, identifiers, asked.get("person"))
             if "test" in asked:
                 asked["test"] = _test_table(asked["test"], reading)
             groups = {**grouped(asked, split=Split, privacy=Privacy), "ledger": ledger}
@@ -294,7 +306,12 @@ def _check_privacy(asked: dict[str, Any]) -> None:
 
 
 def _table(
-    data: str, reading: dict[str, Any], public: dict[str, Any], stored: sf.Schema, identifiers: list[str]
+    data: str,
+    reading: dict[str, Any],
+    public: dict[str, Any],
+    stored: sf.Schema,
+    identifiers: list[str],
+    person: str | None,
 ) -> Any:
     """Return the table that the options describe, or the name of a built-in data set."""
     from sfumato.cli.tables import declared_table, warn_if_people_repeat
@@ -306,7 +323,8 @@ def _table(
     if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     declared = declared_table(data, _with_defaults(reading), public, identifiers, stored)
-    warn_if_people_repeat(declared)
+    if person is None and declared.schema.person is None:
+        warn_if_people_repeat(declared)
     return declared
 
 
@@ -339,7 +357,8 @@ def _print(training: Training) -> None:
     from sfumato.learners.training.runs import surest
     from sfumato.report.model.page import unused_notes
 
-    records = "" if training.rows is None else f", {training.rows:,} records"
+    records = "people" if training.unit == "person" else "records"
+    records = "" if training.rows is None else f", {training.rows:,} {records}"
     echo(style(f"{training.model} on {training.data}{records}", bold=True))
     for run in training.runs:
         scores = run.scores
@@ -365,6 +384,8 @@ def _print(training: Training) -> None:
     if any(run.scores.how == "noisy" for run in training.runs):
         echo("Scores of private models are noisy, as part of their epsilon; ± is a 95 % interval.")
     if training.together and sum(run.epsilon != float("inf") for run in training.runs) > 1:
-        echo(
-            f"{'the private models together':<31} epsilon {training.together['epsilon']:.3g}, add or remove one record"
-        )
+        cost, one = training.together["epsilon"], "record" if training.unit == "row" else training.unit
+        echo(f"{'the private models together':<31} epsilon {cost:.3g}, add or remove one {one}")
+    if training.unit == "person":
+        bound = training.settings["rows_per_person"]
+        echo(f"Epsilon is for people with all of their rows; at most {bound} rows of each were used.")

@@ -132,6 +132,7 @@ def anonymize_union(
     )
     output = _refuse_unsupported(method)
     require_quasi(schema)
+    schema.refuse_person("anonymizing the union of several tables")
     shared = Schema(described(column) for column in schema.columns if not column.role.is_identifier)
     label = _label(method, shared)
     needed = shared.sensitive if any(one.needs_sensitive for one in method.asked) else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from sfumato.data.table import Table
 from sfumato.engines.engine import Counted
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError, OptionError, ProtocolError
-from sfumato.federation.anonymity.cells import MOST_CELLS, Cells, described, public_values, tuples_of
+from sfumato.federation.anonymity.cells import MOST_CELLS, Cells, described, of_people, public_values, tuples_of
 from sfumato.federation.anonymity.holder import UnionHolder
 from sfumato.federation.channel import Channel
 from sfumato.federation.secure.sum import Contribute, SecureSum
@@ -28,7 +29,7 @@ __all__ = ["assess_union", "contribution", "sum_of_all"]
 
 
 def contribution(table: Any) -> Contribute:
-    """Return a holder's half: it counts its rows in the cells of the schema that the coordinator sends."""
+    """Return a holder's half: it counts its rows, or people, in the cells of the schema that the coordinator sends."""
     return UnionHolder(table).contribute
 
 
@@ -39,6 +40,7 @@ def assess_union(
     *,
     round_: int = 1,
     stepwise: bool = False,
+    people_are_disjoint: bool = False,
     **options: Any,
 ) -> Assessment:
     """Measure the union of the holders' tables; the result equals that of the pooled table.
@@ -60,6 +62,10 @@ def assess_union(
         only the combinations that occur so far are counted with the values of the next column. The coordinator learns
         the same, but holders learn which combinations occur in the union. Takes a sum per column, with the rounds from
         ``round_`` on.
+    people_are_disjoint : whether nobody has rows at several holders. If the schema has a person column, each holder
+        counts its own people in each combination of quasi-identifiers, and sums are numbers of people only if this is
+        so: nobody can check it from sums. The assessment is then of people; someone who is in several classes counts
+        as a person in each, so that k is exact, and numbers of people are at most too large.
     options
         Those of `sfumato.assess` that say how to measure, such as ``require``.
 
@@ -78,23 +84,45 @@ def assess_union(
     """
     if not schema.quasi:
         raise OptionError("no quasi-identifier is named", hint="give its column the role quasi")
+    whose = _people(schema, disjoint=people_are_disjoint)
     columns = [described(schema[name]) for name in (*schema.quasi, *schema.sensitive)]
     if stepwise:
-        tuples = _stepwise(channel, secure, columns, itertools.count(round_))
+        tuples = _stepwise(channel, secure, columns, itertools.count(round_), whose)
     else:
         cells = Cells(columns)
-        request = {"count": "cells", "schema": Schema(cells.columns).to_dict()}
+        request = {"count": "cells", "schema": Schema(cells.columns).to_dict(), **whose}
         total = sum_of_all(channel, secure, round_, request, math.prod(cells.shape))
         held = np.flatnonzero(total)
         tuples = tuples_of(columns, np.column_stack(np.unravel_index(held, cells.shape)), total[held])
     if not len(tuples.count):
         raise InputError("no holder has a row")
+    tuples = of_people(tuples, whose["person"]) if whose else tuples
     found = [domain.column for domain in tuples.domains]
     empty = pl.DataFrame([domain.values.clear().alias(domain.name) for domain in tuples.domains])
-    return measure(Table(empty, Schema(found)), engine=Counted(tuples), **options)
+    measured = measure(Table(empty, Schema(found)), engine=Counted(tuples), **options)
+    return replace(measured, options=measured.options | {"people_are_disjoint": "declared"}) if whose else measured
 
 
-def _stepwise(channel: Channel, secure: SecureSum, columns: Sequence[Column], rounds: Iterator[int]) -> Tuples:
+def _people(schema: Schema, *, disjoint: bool) -> Message:
+    """Return the part of a request that has people counted, if the schema has a person column."""
+    if schema.person is None:
+        return {}
+    if not disjoint:
+        raise OptionError(
+            "people may have rows at several holders, and would be counted at each of them",
+            hint="if nobody has, say so: people_are_disjoint=True",
+        )
+    if schema.sensitive:
+        raise OptionError(
+            f"sensitive values of people are not counted across holders, got '{schema.sensitive[0]}'",
+            hint="leave sensitive columns out of the schema to measure k, or pool the tables",
+        )
+    return {"person": schema.person}
+
+
+def _stepwise(
+    channel: Channel, secure: SecureSum, columns: Sequence[Column], rounds: Iterator[int], whose: Message
+) -> Tuples:
     """Count the combinations of ever more columns: those that occur, with each value of the next column."""
     known, count = np.zeros((1, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
     for number in range(1, len(columns) + 1):
@@ -102,7 +130,7 @@ def _stepwise(channel: Channel, secure: SecureSum, columns: Sequence[Column], ro
         schema = Schema(columns[:number]).to_dict()
         longer, counts = [], []
         for some in np.array_split(known, max(math.ceil(len(known) * size / MOST_CELLS), 1)):
-            request = {"count": "combinations", "schema": schema, "combinations": some}
+            request = {"count": "combinations", "schema": schema, "combinations": some, **whose}
             total = sum_of_all(channel, secure, next(rounds), request, len(some) * size)
             held = np.flatnonzero(total)
             longer.append(np.column_stack([some[held // size], held % size]))

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from sfumato.data.coding import encode_column, texts_of, with_kind
 from sfumato.data.hierarchies.label_paths import text_of
-from sfumato.data.schema import Column, Schema
+from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import ColumnError, InputError, SchemaError
 
-__all__ = ["MOST_CELLS", "Cells", "described", "positions_of", "public_values", "tuples_of"]
+__all__ = ["MOST_CELLS", "Cells", "described", "of_people", "positions_of", "public_values", "tuples_of"]
 
 MOST_CELLS = 2**24
 """The most combinations of public values that are counted: 64 MiB for each holder."""
@@ -55,9 +55,9 @@ class Cells:
                 hint="name fewer columns, generalise the finest of them first, or count stepwise",
             )
 
-    def count(self, table: Table) -> NDArray[np.uint32]:
-        """Count the rows of a holder in every cell."""
-        positions, tuples = positions_of(table, self.columns, self.values)
+    def count(self, table: Table, person: str | None = None) -> NDArray[np.uint32]:
+        """Count the rows of a holder in every cell, or the people of a person column."""
+        positions, tuples = positions_of(table, self.columns, self.values, person)
         counted = np.zeros(math.prod(self.shape), dtype=np.uint32)
         np.add.at(counted, np.ravel_multi_index(tuple(positions.T), self.shape), tuples.count.astype(np.uint32))
         return counted
@@ -78,9 +78,11 @@ def tuples_of(columns: Sequence[Column], positions: NDArray[np.int64], count: ND
 
 
 def positions_of(
-    table: Table, columns: Sequence[Column], values: Sequence[pl.Series]
+    table: Table, columns: Sequence[Column], values: Sequence[pl.Series], person: str | None = None
 ) -> tuple[NDArray[np.int64], Tuples]:
     """Return the distinct tuples of a table with the position of each value among the public ones, missing the last.
+
+    With a person column, each tuple of each person is counted once, and every row without a person is.
 
     Examples
     --------
@@ -91,13 +93,16 @@ def positions_of(
     >>> positions.tolist(), tuples.count.tolist()
     ([[1], [0], [2]], [2, 1, 1])
     """
-    for column in columns:
-        if column.name not in table.schema.names:
-            raise ColumnError(f"the table lacks the column '{column.name}'")
+    whose = () if person is None else (person,)
+    for name in (*(column.name for column in columns), *whose):
+        if name not in table.schema.names:
+            raise ColumnError(f"the table lacks the column '{name}'")
     if not table.rows:
         empty = np.zeros((0, len(columns)), dtype=np.int64)
         return empty, Tuples(empty.astype(np.int32), empty.sum(axis=1), ())
-    tuples = reduce(Table(table.source, Schema(columns)), [column.name for column in columns])
+    names = [column.name for column in columns]
+    tuples = reduce(Table(table.source, Schema([*columns, *map(_person, whose)])), [*names, *whose])
+    tuples = tuples if person is None else _once_each(tuples)
     found = np.empty(tuples.codes.shape, dtype=np.int64)
     for at, (domain, public) in enumerate(zip(tuples.domains, values, strict=True)):
         known = {text_of(value): position for position, value in enumerate(public.to_list())}
@@ -111,6 +116,33 @@ def positions_of(
         of_code = np.array([len(public) if text is None else known[text] for text in texts])
         found[:, at] = of_code[tuples.codes[:, at]]
     return found, tuples
+
+
+def _person(name: str) -> Column:
+    return Column(name=name, role=Role.PERSON)
+
+
+def _once_each(tuples: Tuples) -> Tuples:
+    """Return the tuples without their last column, that of the person: one for each tuple of each person."""
+    nobody = tuples.codes[:, -1] == (-1 if (gap := tuples.domains[-1].missing) is None else gap)
+    return Tuples(tuples.codes[:, :-1], np.where(nobody, tuples.count, 1), tuples.domains[:-1])
+
+
+def of_people(tuples: Tuples, person: str) -> Tuples:
+    """Return the tuples with a person column: as many people in each as were counted.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.engines import reduce
+    >>> counted = reduce(sf.Table(pl.DataFrame({"sex": ["f", "m", "f"]})), ["sex"])
+    >>> of_people(counted, "patient").codes.tolist()
+    [[0, 0], [0, 1], [1, 2]]
+    """
+    total = int(tuples.count.sum())
+    code, domain = encode_column(pl.Series(person, np.arange(total)), _person(person))
+    codes = np.column_stack([np.repeat(tuples.codes, tuples.count, axis=0), code.astype(np.int32)])
+    return Tuples(codes, np.ones(total, dtype=np.int64), (*tuples.domains, domain))
 
 
 def public_values(column: Column) -> pl.Series:

@@ -55,7 +55,6 @@ class UnionHolder:
 
     def __init__(self, table: Any) -> None:
         self.table = Table.of(table)
-        self.table.schema.refuse_person("the union of several tables")
         self.part: Table | None = None
         self.kept: tuple[str, ...] = ()
         self._recoded: Table | None = None
@@ -66,7 +65,8 @@ class UnionHolder:
         return {"union/keep": self.keep}
 
     def contribute(self, request: Message) -> tuple[Words, Message]:
-        """Count the rows that a request describes."""
+        """Count the rows, or the people, that a request describes."""
+        self._refuse_other_people(request)
         schema = Schema.from_dict(request["schema"], folder=None)
         counts = {
             "cells": self._cells,
@@ -78,6 +78,15 @@ class UnionHolder:
             raise ProtocolError(f"a holder cannot count {str(request.get('count'))[:40]!r}")
         return counts[request["count"]](schema, request), {}
 
+    def _refuse_other_people(self, request: Message) -> None:
+        """Raise an error if this holder is to count rows, and protects people, or counts others than it protects."""
+        own, asked = self.table.schema.person, request.get("person")
+        if own is not None and request.get("count") in ("regions", "classes"):
+            self.table.schema.refuse_person("anonymizing the union of several tables")
+        if own is not None and asked != own:
+            counted = "rows" if asked is None else f"people of column '{str(asked)[:40]}'"
+            raise ProtocolError(f"this holder protects the people of column '{own}', and {counted} are to be counted")
+
     def keep(self, request: Message) -> Message:
         """Keep the recoded rows: the union keeps the guarantees."""
         if self._recoded is None:
@@ -87,11 +96,11 @@ class UnionHolder:
         return {}
 
     def _cells(self, schema: Schema, request: Message) -> Words:
-        return Cells(schema.columns).count(self.table)
+        return Cells(schema.columns).count(self.table, request.get("person"))
 
     def _combinations(self, schema: Schema, request: Message) -> Words:
         """Count the last column in each combination of those before it, of which only some are asked for."""
-        positions, count, sizes = self._positions(schema.columns)
+        positions, count, sizes = self._positions(schema.columns, request.get("person"))
         asked: Ints = request["combinations"]
         if asked.ndim != 2 or asked.shape[1] != len(sizes) - 1:
             raise ProtocolError("the combinations do not fit the columns")
@@ -151,9 +160,9 @@ class UnionHolder:
         recoded = recode(rows, Recoding(tuples, published, class_of[regions.route(positions)]))
         return Table(sanitize(recoded.source, shuffle=True), schema.released())
 
-    def _positions(self, columns: Sequence[Column]) -> tuple[Ints, Ints, list[int]]:
+    def _positions(self, columns: Sequence[Column], person: str | None = None) -> tuple[Ints, Ints, list[int]]:
         values = [public_values(column) for column in columns]
-        positions, tuples = positions_of(self.table, columns, values)
+        positions, tuples = positions_of(self.table, columns, values, person)
         return positions, tuples.count, [len(one) + 1 for one in values]
 
 

@@ -16,7 +16,7 @@ from sfumato.federation.wire import Message, decode, encode
 __all__ = ["FlowerChannel"]
 
 _EXCHANGE = "exchange"
-_LEAST = 300.0  # seconds for any request: Flower starts a process for it, within six seconds unless the machine is busy
+_LEAST = 300.0  # seconds, unless set: Flower starts a process for a request, in six seconds if the machine is idle
 _LOOK = 5.0  # how often to look whether the parties that have not answered are still online
 _GONE = 60.0  # how long a party must be offline: a node on a busy machine is late with its heartbeats
 _GRACE = 60.0  # how much longer than anybody waits Flower keeps a request
@@ -36,12 +36,14 @@ class FlowerChannel(Channel):
     Attributes
     ----------
     sent, received : bytes that each party has sent and received
+    timeout : seconds that every request waits for its replies, if it is set
     """
 
     def __init__(self, link: socket.socket, nodes: Mapping[str, int]) -> None:
         self._link, self._nodes = link, {name: str(node) for name, node in nodes.items()}
         self.sent = dict.fromkeys(self._nodes, 0)
         self.received = dict.fromkeys(self._nodes, 0)
+        self.timeout: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,9 +69,10 @@ class FlowerChannel(Channel):
     def ask(self, requests: Mapping[str, Message], *, timeout: float = 60.0) -> Replies:
         """Send each party its own request, and wait until all have answered or the time in seconds is over.
 
-        No request waits for less than five minutes, or for a party that has been offline for one.
+        Unless ``timeout`` of this channel is set, no request waits for less than five minutes. None waits for a party
+        that has been offline for one.
         """
-        timeout = max(timeout, _LEAST)
+        timeout = max(timeout, _LEAST) if self.timeout is None else self.timeout
         end = time.monotonic() + timeout
         waiting: dict[str, tuple[str, str]] = {}
         for name, request in requests.items():

@@ -90,7 +90,7 @@ def planned(data: Any, names: Sequence[str], *, secure: str = "masks", **options
     one = holdings_of(data, clients=1, **own)
     holdings = Holdings(one.name, one.coding, {check_name(name): one.pooled for name in names}, None, one.schema)
     settings = defaults_of(one.coding, options.get("model"), options.get("epsilon"))
-    plan = plan_of(holdings, **{"absent": 0.0, **settings, **options})
+    plan = plan_of(holdings, secure=secure, **{"absent": 0.0, **settings, **options})
     check_secure(plan, secure, len(names))
     return {"plan": plan.to_dict(), "coding": one.coding.to_dict(), "secure": secure}
 
@@ -119,7 +119,9 @@ def write_agreement(plan: Path, identities: Mapping[str, str], to: Path) -> Path
     return to
 
 
-def training_commands(names: Sequence[str], *, address: str, plan: str, output: str) -> str:
+def training_commands(
+    names: Sequence[str], *, address: str, plan: str, output: str, timeout: float | None = None
+) -> str:
     """Return the commands by which holders on other machines train together, each under the machine that runs it.
 
     Examples
@@ -135,12 +137,13 @@ def training_commands(names: Sequence[str], *, address: str, plan: str, output: 
         lines += [f"{program} key --folder {name}"]
     identities = " ".join(f"--identity {name}={name}/identity.pub" for name in names)
     public = " ".join(f"--key {name}={name}/node.pub" for name in names)
+    longest = "" if timeout is None else f" --set timeout={timeout:g}"
     lines += [
         "# 3. coordinator: put the keys into the agreement, and give federation.json and server/ca.pem to every holder",
         f"{program} agree --plan {shlex.quote(plan)} {identities}",
         "# 4. coordinator: start the server, wait for the holders, and train; run it again after a crash",
         f"{program} coordinate --folder server --address {where} --main {_MAIN} {public} "
-        f"--set federation=federation.json --set output={shlex.quote(output)}",
+        f"--set federation=federation.json --set output={shlex.quote(output)}{longest}",
     ]
     for name in names:
         lines += [f"# 5. {name}: read federation.json, then take part with the own records"]
@@ -251,10 +254,12 @@ def train_with_processes(
     secure: str,
     ledgers: Mapping[str, Ledger],
     say: Callable[[str], object],
+    timeout: float | None = None,
     **options: Any,
 ) -> Federated:
     """Train with a process for each holder on this machine; see `train_over` for the options.
 
+    A round goes on without a holder that takes longer than ``timeout`` seconds for an answer, if it is given.
     Their samples are in files that only this user can read, which are removed at the end.
     """
     place = work / "parties"
@@ -269,6 +274,7 @@ def train_with_processes(
     holders = {name: Holder(_FACTORY, {"federation": agreed, "ledger": books.get(name)}) for name in holdings.parts}
     try:
         with deploy(holders, place, progress=say, seconds=300.0) as deployment:
+            deployment.channel.timeout = timeout
             return train_over(Watched(deployment), read_agreement(agreed).sum(), plan, **options)
     finally:
         for name in holdings.parts:

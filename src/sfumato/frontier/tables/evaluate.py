@@ -25,6 +25,7 @@ from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, di
 from sfumato.measures.loss.generalised import Pairing, pair
 from sfumato.measures.loss.marginals import Distances, distances_of
 from sfumato.measures.loss.propensity import Propensity, propensity_of
+from sfumato.measures.loss.rows_of_people import RowsOfPeople, rows_of_people
 from sfumato.measures.loss.transfer import ModelTransfer, model_transfer
 from sfumato.measures.loss.universe import universe
 from sfumato.measures.loss.utility import MODELS, QueryError, affordable, query_error_of
@@ -59,6 +60,7 @@ class Evaluation(Discreet):
     queries : the error of counting queries
     models : the scores of models on the test rows, trained on original and on released rows
     attacks : what attackers learn
+    people : how alike the rows of people are, if both tables have the person column of the original; else None
     skipped : why a part was not measured, by name
     seed : of everything that is drawn
     pairing : both tables as codes, from which a page draws distributions; not part of `to_dict`
@@ -77,6 +79,7 @@ class Evaluation(Discreet):
     queries: QueryError
     models: tuple[ModelTransfer, ...]
     attacks: AttackReport | None
+    people: RowsOfPeople | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     pairing: Pairing
@@ -105,6 +108,7 @@ class Evaluation(Discreet):
             "queries": self.queries.to_dict(),
             "models": [one.to_dict() for one in self.models],
             "attacks": self.attacks and self.attacks.to_dict(),
+            **({} if self.people is None else {"people": self.people.to_dict()}),
             "skipped": dict(self.skipped),
             "seed": self.seed,
             "note": _NOTE,
@@ -257,10 +261,15 @@ def evaluate(
     report(0.5)
     attacked = None
     if skipped["attacks"] is None:
+        person, source = ours.schema.person, raw
+        if person is not None:
+            source = _sorted("original", ours, [*names, person])
+            others = _sorted("control", Table.of(test if control is None else control), [*names, person])
         attacked = attack(
             _with_roles(made, (theirs.schema, ours.schema), predicted),
-            raw,
+            source,
             control=others,
+            person=person,
             kind=kind,
             attacks=attacks,
             seed=seed,
@@ -279,10 +288,20 @@ def evaluate(
         queries=asked,
         models=scores,
         attacks=attacked,
+        people=_people(ours, theirs, names, bins, seed),
         skipped={part: why for part, why in skipped.items() if why is not None},
         seed=seed,
         pairing=both,
     )
+
+
+def _people(ours: Table, theirs: Table, names: Sequence[str], bins: int, seed: int) -> RowsOfPeople | None:
+    """Compare the rows of people, if both tables say whose they are."""
+    person = ours.schema.person
+    if person is None or person not in theirs.schema.names:
+        return None
+    first, second = (one.to_polars().select(person, *names).sort(pl.all()) for one in (ours, theirs))
+    return rows_of_people(first, second, person, names, bins=bins, seed=seed)
 
 
 def _means_images(data: Any) -> bool:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sfumato.budget.noise import Source
+from sfumato.data.validate import whole
 from sfumato.errors import ModelError, OptionError
 from sfumato.learners.dpsgd.sampling import Full, Sampler
 from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error, to_memory_format
+from sfumato.learners.gradients.people import People
 
 __all__ = ["Batch", "Samples", "in_mode"]
 
@@ -23,16 +27,18 @@ _AT_ONCE = 1024  # samples scored at once
 
 
 class Batch(NamedTuple):
-    """A batch of samples; samples of weight 0 are padding."""
+    """A batch of samples, or of people with several rows each; those of weight 0 are padding."""
 
     inputs: Tensor
     targets: Tensor
     weights: Tensor | None = None
+    people: People | None = None
 
     def to(self, device: torch.device, memory_format: torch.memory_format) -> Batch:
         """Return the batch on a device and in a memory format."""
         weights = None if self.weights is None else self.weights.to(device)
-        return Batch(to_memory_format(self.inputs.to(device), memory_format), self.targets.to(device), weights)
+        people = None if self.people is None else self.people.to(device)
+        return Batch(to_memory_format(self.inputs.to(device), memory_format), self.targets.to(device), weights, people)
 
     def augmented(self, augment: Callable[[Tensor], Tensor] | None, views: int) -> Batch:
         """Return several augmented views of each sample, one after another."""
@@ -41,12 +47,16 @@ class Batch(NamedTuple):
         seen = [augment(self.inputs) for _ in range(views)]
         if any(len(view) != len(self.inputs) for view in seen):
             raise OptionError("augment must return as many samples as it gets")
-        return Batch(torch.stack(seen, 1).flatten(0, 1), self.targets.repeat_interleave(views, 0), self.weights)
+        inputs, targets = torch.stack(seen, 1).flatten(0, 1), self.targets.repeat_interleave(views, 0)
+        return self._replace(inputs=inputs, targets=targets)
 
 
 @dataclass(frozen=True)
 class Samples:
     """Inputs and targets, a row per sample.
+
+    With ``owners``, the rows are those of people: the code of a person per row, negative for a row of nobody, which is
+    a person of its own. Batches then are of people; `drawn` first leaves out rows beyond ``rows_per_person``.
 
     Examples
     --------
@@ -57,6 +67,8 @@ class Samples:
 
     inputs: Tensor
     targets: Tensor
+    owners: NDArray[np.int64] | None = None
+    rows_per_person: int | None = None
 
     @classmethod
     def of(cls, inputs: Any, targets: Any, module: nn.Module, loss: Loss) -> Samples:
@@ -82,21 +94,83 @@ class Samples:
         samples._refuse_misfits(module, loss)
         return samples
 
+    def of_people(self, people: Any, rows_per_person: int | None) -> Samples:
+        """Return the samples as rows of people, given the code of each row's person."""
+        if people is None and rows_per_person is None:
+            return self
+        if people is None or rows_per_person is None:
+            raise OptionError("people and rows_per_person go together: whose each row is, and how many rows count")
+        owners = np.asarray(people)
+        if owners.ndim != 1 or owners.dtype.kind not in "iu":
+            raise OptionError(
+                "people must be one whole number per row, negative for a row of nobody",
+                hint="codes_of_people gives every person of a column a number",
+            )
+        if len(owners) != len(self.inputs):
+            raise OptionError(f"there are {len(self.inputs):,} inputs and {len(owners):,} people")
+        bound = whole("the rows of a person", rows_per_person)
+        return replace(self, owners=owners.astype(np.int64), rows_per_person=bound)
+
+    def drawn(self, rows: NDArray[np.int64]) -> Samples:
+        """Return only these rows, those of a person one after another."""
+        assert self.owners is not None
+        owners = self.owners[rows]
+        if self.rows_per_person != 1:  # else the rows keep their order, as if there were no people
+            _, first, person = np.unique(_each_their_own(owners), return_index=True, return_inverse=True)
+            order = np.argsort(first[person], kind="stable")
+            rows, owners = rows[order], owners[order]
+        taken = torch.from_numpy(rows).to(self.inputs.device)
+        return replace(self, inputs=self.inputs[taken], targets=self.targets[taken], owners=owners)
+
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.inputs) if self.owners is None else len(np.unique(_each_their_own(self.owners)))
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        """How many rows each person has, who are in the order of their rows."""
+        assert self.owners is not None
+        codes = _each_their_own(self.owners)
+        starts = np.flatnonzero(np.diff(codes, prepend=codes[:1] - 1))
+        return np.diff(starts, append=len(codes))
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """The first row of each person."""
+        return np.cumsum(self._counts) - self._counts
+
+    @cached_property
+    def _everyone(self) -> People:
+        assert self.rows_per_person is not None
+        return People(torch.from_numpy(self._counts).to(self.inputs.device), self.rows_per_person)
 
     def batch(self, sampler: Sampler, source: Source, weight: torch.dtype | None = None) -> Batch:
-        """Draw a batch; given a type for the weights, pad it with samples of weight 0."""
+        """Draw a batch; given a type for the weights, pad it with samples or people of weight 0."""
+        several = self.rows_per_person is not None and self.rows_per_person > 1
         if isinstance(sampler, Full):
-            return Batch(self.inputs, self.targets, None)
-        taken = sampler.draw(source, len(self))
+            return Batch(self.inputs, self.targets, None, self._everyone if several else None)
+        taken = sampler.draw(source, len(self._counts) if several else len(self.inputs))
+        if several:
+            return self._people(taken, weight)
         lacking = -len(taken) % _FILL if weight else 0
         rows = torch.from_numpy(np.pad(taken, (0, lacking))).to(self.inputs.device)
-        weights = None
-        if lacking:
-            weights = torch.ones(len(rows), device=self.inputs.device, dtype=weight)
-            weights[len(taken) :] = 0
-        return Batch(self.inputs[rows], self.targets[rows], weights)
+        return Batch(self.inputs[rows], self.targets[rows], self._weights(len(taken), lacking, weight))
+
+    def _people(self, taken: NDArray[np.int64], weight: torch.dtype | None) -> Batch:
+        """Return the rows of the people taken; people who are padding have one row each."""
+        counts, starts = self._counts[taken], self._starts[taken]
+        rows = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        lacking = -len(rows) % _FILL if weight else 0
+        at = torch.from_numpy(np.pad(rows, (0, lacking))).to(self.inputs.device)
+        each = torch.from_numpy(np.pad(counts, (0, lacking), constant_values=1)).to(self.inputs.device)
+        people = People(each, self._everyone.most)
+        return Batch(self.inputs[at], self.targets[at], self._weights(len(taken), lacking, weight), people)
+
+    def _weights(self, taken: int, lacking: int, kind: torch.dtype | None) -> Tensor | None:
+        if not lacking:
+            return None
+        weights = torch.ones(taken + lacking, device=self.inputs.device, dtype=kind)
+        weights[taken:] = 0
+        return weights
 
     def parts(self) -> Iterator[Batch]:
         """Yield all samples in parts of bounded size."""
@@ -151,6 +225,11 @@ def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
     finally:
         for one, was in before.items():
             one.training = was
+
+
+def _each_their_own(owners: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give each row of nobody a code of its own."""
+    return np.where(owners >= 0, owners, -1 - np.arange(len(owners)))
 
 
 def _tensor(values: Any, name: str) -> Tensor:

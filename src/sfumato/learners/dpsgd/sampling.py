@@ -3,6 +3,8 @@
 Every sampler divides by the expected batch size, never by the actual one, because the number of samples drawn is
 private. So is the number of samples in the data: rate, steps and divisor come from ``rows``, which is public, and only
 `Sampler.draw` uses the actual number.
+
+Where a person may have several rows, a sampler draws people, and everything here counts people instead of samples.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from numpy.typing import NDArray
 from sfumato.budget.accounting.training_events import step_event
 from sfumato.budget.events import ApproximateEvent, Composed, Event
 from sfumato.budget.noise import Source, rounding_event
+from sfumato.budget.people import for_people
+from sfumato.data.certificate import PERSON
 from sfumato.errors import OptionError
 
 __all__ = ["FixedPoisson", "Full", "Poisson", "Sampler"]
@@ -30,12 +34,16 @@ _SMALLEST = 2.0**-40  # at smaller rates, the gaps between samples would overflo
 class Sampler(ABC):
     """A way to draw samples from about ``rows``, the public number of samples.
 
+    With ``rows_per_person``, it draws people with at most so many rows each, ``rows`` is the public number of people,
+    and its events are for people.
+
     ``dimensions`` is how many numbers get noise in a step, which `rounding_event` charges for; 0 charges for ideal
     noise.
     """
 
     rows: int
     dimensions: int = field(default=0, kw_only=True)
+    rows_per_person: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.rows < 1:
@@ -54,7 +62,9 @@ class Sampler(ABC):
         """Return the event of one step: Gaussian noise on the sum over the samples drawn, and the cost of rounding."""
         more = self._more(noise_multiplier)
         ideal = self._ideal(noise_multiplier)
-        return Composed((ideal, *more)) if more else ideal
+        event = Composed((ideal, *more)) if more else ideal
+        # A person is drawn as a whole, and what all of their rows add is clipped once, so they count like one sample.
+        return event if self.rows_per_person is None else for_people(event, 1)
 
     @abstractmethod
     def _ideal(self, noise_multiplier: float) -> Event:
@@ -63,6 +73,12 @@ class Sampler(ABC):
     def _more(self, noise_multiplier: float) -> list[Event]:
         """Return the events of a step beyond the ideal one."""
         return [rounding_event(self.dimensions, noise_multiplier)] if self.dimensions else []
+
+    @property
+    def people(self) -> dict[str, Any]:
+        """What of the plain values is about people."""
+        bound = self.rows_per_person
+        return {} if bound is None else {"unit": PERSON, "rows_per_person": bound}
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +129,7 @@ class Poisson(Sampler):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind and the rate."""
-        return {"kind": "poisson", "rate": self.rate}
+        return {"kind": "poisson", "rate": self.rate, **self.people}
 
 
 @dataclass(frozen=True)
@@ -146,7 +162,8 @@ class FixedPoisson(Poisson):
         chance, sizes = delta * 1e-9 / (1 + math.exp(up_to)), range(0, rows + 8, 8)
         enough = bisect_left(sizes, True, key=lambda size: bool(binom.sf(size, rows, sampler.rate) <= chance))
         size = min(rows, sizes[enough])
-        return cls(sampler.rows, sampler.rate, size, up_to, rows, dimensions=sampler.dimensions)
+        many, bound = sampler.dimensions, sampler.rows_per_person
+        return cls(sampler.rows, sampler.rate, size, up_to, rows, dimensions=many, rows_per_person=bound)
 
     @property
     def beyond(self) -> float:
@@ -193,4 +210,4 @@ class Full(Sampler):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind."""
-        return {"kind": "full", "rate": 1.0}
+        return {"kind": "full", "rate": 1.0, **self.people}

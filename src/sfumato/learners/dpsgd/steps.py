@@ -18,8 +18,9 @@ from sfumato.budget.noise import Source, grid_of
 from sfumato.data.validate import real
 from sfumato.errors import ModelError, OptionError
 from sfumato.learners.dpsgd.optimizers import Optimizer
-from sfumato.learners.gradients.clipping import ClippedSum, Clipper, Loss
+from sfumato.learners.gradients.clipping import ClippedSum, Clipper, Loss, mean_losses
 from sfumato.learners.gradients.gradients import CHAIN, IN_BLOCKS, ROUNDING
+from sfumato.learners.gradients.people import People
 
 __all__ = ["AdaptiveClip", "HostNoise", "NoiseMaker", "ParameterVector", "Step"]
 
@@ -125,9 +126,10 @@ class Step:
     """Runs private steps on a module.
 
     A clip of None trains without clipping and noise. Sums are divided by the expected batch size. Consecutive rows are
-    ``views`` (augmentations) of one sample. The module processes ``micro_batch`` samples at once, halved when memory
-    runs out. ``precision`` is the type of the forward and backward pass; norms, sums and weights keep their type.
-    ``reduce`` adds up the sums of several processes in place, ``share`` copies a tensor of the first process to all.
+    ``views`` (augmentations) of one sample. With people, who have at most ``rows_per_person`` samples each, batches are
+    counted in people. The module processes ``micro_batch`` samples at once, halved when memory runs out. ``precision``
+    is the type of the forward and backward pass; norms, sums and weights keep their type. ``reduce`` adds up the sums
+    of several processes in place, ``share`` copies a tensor of the first process to all.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class Step:
         clip: float | None,
         expected: float,
         views: int = 1,
+        rows_per_person: int = 1,
         adaptive: AdaptiveClip | None = None,
         averaging: float | None = None,
         micro_batch: int | None = None,
@@ -160,15 +163,16 @@ class Step:
         self.average = weights.clone() if averaging else None
         self._taken = torch.zeros((), device=weights.device)
         self._decay = torch.full((), averaging or 0.0, device=weights.device)
-        self.micro_batch = micro_batch = self._limit(micro_batch)
-        self._sensitivity = 1 + self._rounding_error(expected, micro_batch)
+        graphed = self.flat.values.is_cuda and rows_per_person == 1  # a CUDA graph may take the batch as a whole
+        self.micro_batch = micro_batch = self._limit(micro_batch, expected * rows_per_person, whole=graphed)
+        self._sensitivity = 1 + self._rounding_error(expected * rows_per_person, micro_batch)
         self._count_noise = weights.new_full((), adaptive.count_noise * expected if adaptive else 0.0)
         self.flat.release()
 
-    def _limit(self, micro_batch: int | None) -> int | None:
+    def _limit(self, micro_batch: int | None, expected: float, *, whole: bool) -> int | None:
         """Return a micro-batch size small enough that rounding adds little to the sensitivity."""
-        most = math.floor(_LITTLE / (self.expected * torch.finfo(self.flat.values.dtype).eps / 2))
-        if self.clip is None or self.flat.values.is_cuda or most >= self.expected or self._is_bounded:
+        most = math.floor(_LITTLE / (expected * torch.finfo(self.flat.values.dtype).eps / 2))
+        if self.clip is None or whole or most >= expected or self._is_bounded:
             return micro_batch
         return max(1, most if micro_batch is None else min(micro_batch, most))
 
@@ -230,14 +234,17 @@ class Step:
         rate: float | Tensor,
         noise_multiplier: float | Tensor,
         *,
+        people: People | None = None,
         noisy: bool = True,
     ) -> Tensor:
         """Run one step; return the mean loss of the batch before the step, which is not private.
 
+        With people, each has one weight, and the mean of the gradients of their rows is clipped.
+
         A batch may be empty; weights are 0 for samples that are padding. The noise multiplier is in clips. Exactly one
         of several processes is ``noisy``: it adds the noise.
         """
-        total, below, loss = self._sums(inputs, targets, weights)
+        total, below, loss = self._sums(inputs, targets, weights, people)
         sums = [total] if below is None else [total, below]
         if self.reduce:
             for one in sums:
@@ -261,16 +268,19 @@ class Step:
             self.average.lerp_(self.flat.values, (1 - decay).to(self.average.dtype))
         return loss
 
-    def _sums(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    def _sums(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor | None, people: People | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return the gradient sum, the number of norms below the clip minus half the samples, and the mean loss."""
-        samples = len(inputs) // self.views
+        samples = len(inputs) // self.views if people is None else len(people)
         parts: list[tuple[Tensor, Tensor | None, Tensor]] = []
         at = 0
         while at < samples:
             size = min(self.micro_batch or samples, samples - at)
-            rows, mine = slice(at * self.views, (at + size) * self.views), slice(at, at + size)
+            some, first, last = (None, at, at + size) if people is None else people.part(at, size)
+            rows, mine = slice(first * self.views, last * self.views), slice(at, at + size)
             try:
-                parts.append(self._part(inputs[rows], targets[rows], None if weights is None else weights[mine]))
+                parts.append(self._part(inputs[rows], targets[rows], None if weights is None else weights[mine], some))
             except RuntimeError as error:
                 if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                     raise
@@ -290,9 +300,11 @@ class Step:
             below = below + more_below if below is not None and more_below is not None else None
         return total, below, loss / (samples if weights is None else weights.sum())
 
-    def _part(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    def _part(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor | None, people: People | None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return the same for a part of the batch, with the sum of its losses instead of the mean."""
-        clipped = self._gradients(inputs, targets, weights)
+        clipped = self._gradients(inputs, targets, weights, people)
         below = None
         if self.adaptive and self.clip is not None:
             side = (clipped.norms <= self.clip).to(clipped.losses.dtype) - 0.5
@@ -300,18 +312,21 @@ class Step:
         loss = clipped.losses.sum() if weights is None else torch.dot(clipped.losses, weights)
         return self.flat.join(clipped.gradients), below, loss
 
-    def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> ClippedSum:
+    def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None, people: People | None) -> ClippedSum:
         with torch.autocast(inputs.device.type, dtype=self.precision) if self.precision else nullcontext():
             if self.clip is not None:
-                return self.clipper(inputs, targets, weights, self.clip)
+                return self.clipper(inputs, targets, weights, self.clip, people)
             losses = self.loss(self.module(inputs), targets)
+        if people is not None:
+            shares = people.shares(losses.dtype)
+            weights = shares if weights is None else shares * weights[people.owners]
         each = losses if weights is None else losses * weights.repeat_interleave(self.views)
         gradients = torch.autograd.grad(each.sum() / self.views, self.clipper.parameters, allow_unused=True)
         filled = [
             torch.zeros_like(one) if gradient is None else gradient
             for one, gradient in zip(self.clipper.parameters, gradients, strict=True)
         ]
-        return ClippedSum(filled, losses.new_zeros(0), losses.detach().view(-1, self.views).mean(1))
+        return ClippedSum(filled, losses.new_zeros(0), mean_losses(losses.detach(), self.views, people))
 
 
 class NoiseMaker(Protocol):

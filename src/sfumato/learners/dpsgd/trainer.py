@@ -12,13 +12,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.events import Event
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
+from sfumato.budget.people import draw_rows
 from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.validate import by_name, real, whole
@@ -49,13 +52,16 @@ __all__ = ["Report", "Trainer", "device_of"]
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
 _MOST_REPORTS = 50  # a run of more epochs is charged, scored and saved every few epochs
 _FEW_MORE = 32  # on a GPU, batches have room for 1/32 more samples than declared
+_FOR_ROWS = 2**131  # apart from the seeds of samples and noise
+_DRAWN = "rows drawn"
 
 
 class Trainer:
     """Trains a torch module with differential privacy (DP-SGD: Abadi et al. 2016).
 
     Epsilon and delta bound what the trained weights reveal about any one sample, for neighbours that differ by adding
-    or removing one sample. Sampler, noise and accountant belong together: the sampler defines the event of a step.
+    or removing one sample (or one person with all of their samples: see `fit`). Sampler, noise and accountant belong
+    together: the sampler defines the event of a step.
 
     Parameters
     ----------
@@ -151,6 +157,7 @@ class Trainer:
         self._step: Step | None = None
         self._last_weights: Tensor | None = None  # where the module has the averaged ones
         self._data: str | None = None  # the fingerprint of the samples, if there is a checkpoint
+        self._drawn: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # people, and which of their rows count
 
     # --- privacy cost ---
 
@@ -203,6 +210,8 @@ class Trainer:
         inputs: Any,
         targets: Any,
         *,
+        people: Any = None,
+        rows_per_person: int | None = None,
         validation: tuple[Any, Any] | None = None,
         public_validation: bool = False,
         progress: Callable[[float], None] | None = None,
@@ -219,6 +228,12 @@ class Trainer:
         inputs, targets : Tensor or array
             All samples, from which the trainer draws the batches. Bytes become floats; other integers keep their type,
             for models that take token ids.
+        people : array, optional
+            Whose each row is: one whole number per person (see `codes_of_people`), negative for a row of nobody, which
+            counts as a person of its own. Epsilon then protects people: steps draw people, and the mean of the
+            gradients of a person's rows is clipped. Sizes and numbers of samples are those of people.
+        rows_per_person : int, optional
+            At most so many rows of each person count, drawn at random and in secret before the first step.
         validation : tuple, optional
             Inputs and targets to score on. If they are private, their score is one more release, not
             covered by epsilon.
@@ -245,11 +260,16 @@ class Trainer:
         by_score = self.private and stop is not None and public_validation
         with in_mode(self.module, training=True):
             with self.processes.shared_errors():
-                samples = Samples.of(inputs, targets, self.module, self.loss)
+                if people is not None and self.processes.size > 1:
+                    raise OptionError(
+                        "several processes cannot protect people together: a person may have rows in two of them"
+                    )
+                samples = Samples.of(inputs, targets, self.module, self.loss).of_people(people, rows_per_person)
                 held_out = None if validation is None else Samples.of(*validation, self.module, self.loss)
                 if self.private:
                     self._refuse_mixing(samples)
             step, sampler = self._begin(samples)
+            samples = self._that_count(samples)
             epoch = max(1, round(sampler.rows / sampler.expected))
             every = epoch * math.ceil(self._account.progress.total / epoch / _MOST_REPORTS)
             source, began = self._source("samples"), time.monotonic()
@@ -294,7 +314,7 @@ class Trainer:
         scores = []
         with in_mode(self.module, training=False), torch.no_grad():
             for part in samples.parts():
-                inputs, targets, _ = part.to(self.device, self._memory)
+                inputs, targets, *_ = part.to(self.device, self._memory)
                 scores.append(sample_scores(self.module(inputs), targets))
         return float(torch.cat(scores).mean())
 
@@ -313,7 +333,7 @@ class Trainer:
         drawn = samples.batch(sampler, source, weight)
         batch = drawn.to(self.device, self._memory).augmented(self.augment, self.views)
         inputs, noisy = to_memory_format(batch.inputs, self._memory), self.processes.first
-        return step(inputs, batch.targets, batch.weights, rate, noise, noisy=noisy)
+        return step(inputs, batch.targets, batch.weights, rate, noise, people=batch.people, noisy=noisy)
 
     @property
     def _memory(self) -> torch.memory_format:
@@ -352,15 +372,15 @@ class Trainer:
         """Read the checkpoint, plan the steps, and return the step and the sampler."""
         rows = self.processes.total(len(samples)) if self.rows is None else self.rows
         trained = sum(one.numel() for one in self.module.parameters() if one.requires_grad)
-        noisy = {"dimensions": max(trained + (self.adaptive is not None), self.least_dimensions)}
-        sampler: Sampler = Full(rows, **noisy)
+        noisy, bound = max(trained + (self.adaptive is not None), self.least_dimensions), samples.rows_per_person
+        sampler: Sampler = Full(rows, dimensions=noisy, rows_per_person=bound)
         if self.batch_size is not None:
             if self.batch_size > rows:
                 raise OptionError(
                     f"the batch size must be at most the number of samples, {rows:,}, got {self.batch_size}"
                 )
-            sampler = Poisson(rows, self.batch_size / rows, **noisy)
-            if self._is_graphed:
+            sampler = Poisson(rows, self.batch_size / rows, dimensions=noisy, rows_per_person=bound)
+            if self._is_graphed and samples.owners is None:
                 most = rows if self.rows is None else rows + rows // _FEW_MORE
                 sampler = FixedPoisson.of(sampler, self._account.delta, self._account.up_to, most)
                 if self.private and (self._account.requested["epsilon"] or 0) > sampler.up_to:
@@ -375,6 +395,16 @@ class Trainer:
                 self.adaptive.for_sum(stage.noise_multiplier, sampler.expected)  # fail now, not half way
         return step, sampler
 
+    def _that_count(self, samples: Samples) -> Samples:
+        """Return the rows that count of each person; a run that continues keeps those that it began with."""
+        owners, bound = samples.owners, samples.rows_per_person
+        if owners is None or bound is None:
+            return samples
+        if self._drawn is None or not np.array_equal(self._drawn[0], owners):
+            seed = None if self.insecure_seed is None else self.insecure_seed ^ _FOR_ROWS
+            self._drawn = owners, draw_rows(owners, bound, Source(insecure_seed=seed))
+        return samples.drawn(self._drawn[1])
+
     def _new_step(self, sampler: Sampler) -> Step:
         """Return a new step; the module must be in its memory format."""
         return Step(
@@ -385,6 +415,7 @@ class Trainer:
             clip=self.clip if self.private else None,
             expected=sampler.expected,
             views=self.views,
+            rows_per_person=sampler.rows_per_person or 1,
             adaptive=self.adaptive,
             averaging=self.averaging,
             micro_batch=self.micro_batch,
@@ -454,6 +485,7 @@ class Trainer:
             "delta": self._account.delta,
             "batch size": self.batch_size,
             "number of samples": sampler.rows,
+            **({} if sampler.rows_per_person is None else {"bound on the rows of a person": sampler.rows_per_person}),
             "set of samples": self._data,
             "rule": self.optimizer.to_dict(),
             "number of views": self.views,
@@ -468,7 +500,8 @@ class Trainer:
         if self.checkpoint is not None:
             settings = {**self._settings(sampler), **self._account.requested}
             facts = {"settings": settings, **self._account.to_dict(), "history": list(map(vars, self.history))}
-            checkpoints.save(self.checkpoint, checkpoints.state_of(step), facts)
+            drawn = {} if self._drawn is None else {_DRAWN: torch.from_numpy(self._drawn[1])}
+            checkpoints.save(self.checkpoint, {**checkpoints.state_of(step), **drawn}, facts)
 
     def _load_step(self, sampler: Sampler, samples: Samples) -> Step:
         """Return a step, restored from the checkpoint if there is one."""
@@ -493,6 +526,8 @@ class Trainer:
                 torch.manual_seed(self.seed)
             if tensors:
                 checkpoints.restore(step, tensors)
+                if samples.owners is not None:
+                    self._drawn = samples.owners, tensors[_DRAWN].numpy()
         if "history" in facts:
             self._account.continue_from(facts)
             self.history = [Report(**report) for report in facts["history"]]
@@ -516,7 +551,8 @@ def device_of(name: str) -> torch.device:
 def _fingerprint(samples: Samples) -> str:
     """Return a keyed fingerprint of the samples, so a run never resumes with other samples."""
     mac = user_hmac()
-    for one in (samples.inputs, samples.targets):
+    owners = () if samples.owners is None else (torch.from_numpy(samples.owners),)
+    for one in (samples.inputs, samples.targets, *owners):
         mac.update(json.dumps([list(one.shape), str(one.dtype)]).encode())
         mac.update(one.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return f"hmac-sha256:{mac.hexdigest()}"

@@ -3,7 +3,7 @@
 An estimator declares the noisy sums it needs (`NoisySums`), and this base does the rest: it takes the public
 description of the columns from the schema or estimates it with a part of the budget, calibrates the noise such that
 everything together costs at most epsilon, charges the ledger, and only then reads the data. Neighbours differ by adding
-or removing one record.
+or removing one record; if the table has a person column, by one person with all of their records.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sfumato.budget.accounting.accountant import Spent, calibrate, check_delta, 
 from sfumato.budget.events import Composed, Event, Gaussian
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
+from sfumato.budget.people import check_bound, draw_rows, for_people
 from sfumato.budget.query.discovery import CountRows, FindBounds, SelectCategories
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Kind, Schema
@@ -64,7 +65,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     epsilon : float
         The total cost of fitting; infinity fits without privacy.
     delta : float
-        Must be below one over the number of records; a larger delta raises an error, which reveals no more than that.
+        Must be below one over the number of records (of people, if they are protected); a larger delta raises an error,
+        which reveals no more than that.
     schema : Schema or path, optional
         The public description of the columns: domains of categories and bounds of numbers. Whatever is not declared is
         estimated with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`.
@@ -77,6 +79,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         Charged by every `fit` before it reads the data, also by each fold of a cross-validation.
     insecure_seed : int, optional
         Makes the noise reproducible: the result is then not private.
+    rows_per_person : int, optional
+        How many rows of a person count, if the table or the schema has a person column (role ``person``): epsilon then
+        protects people with all of their rows. Of people with more, so many are drawn at random and in secret. It must
+        not be chosen by looking at the data. A row without a person counts as a person of its own.
     """
 
     epsilon: float = 1.0
@@ -85,6 +91,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     bounds: Any = None
     ledger: Ledger | None = None
     insecure_seed: int | None = None
+    rows_per_person: int | None = None
 
     _state: ClassVar[tuple[str, ...]] = ()
     """The names of the fitted arrays, which are stored with the model."""
@@ -110,11 +117,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         y : sequence or str, optional
             The target, or the name of its column in X.
         """
-        columns, target = self._given(X, y)
+        columns, target = self._bounded(*self._given(X, y))
         public = self._described(columns, target)
         how = self._purchases(public)
         sums = self._sums(columns, how)
-        self._refuse_beyond((*(one.event for one in how.values()), *sums.events))
+        self._refuse_beyond((*self._bought(columns, how), *sums.events))
         charged: list[Event] = []
         with self._reporting_cost(charged):
             wanted = self._know(columns, target, self._estimate_features(public, how, columns, target, charged))
@@ -128,7 +135,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the events that `fit` would charge for; only names and types of columns are read."""
         columns, target = self._given(X, y)
         how = self._purchases(self._described(columns, target))
-        return (*(one.event for one in how.values()), *self._sums(columns, how).events)
+        return (*self._bought(columns, how), *self._sums(columns, how).events)
 
     @property
     def is_private(self) -> bool:
@@ -199,21 +206,51 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         target = self._target(given)
         if target is not None and len(target) != columns.rows:
             raise InputError(f"X and y must have the same number of records, got {columns.rows:,} and {len(target):,}")
+        self._check_people(columns)
         if self.is_private:
-            check_delta(self.delta, self._public_rows(columns))
+            check_delta(self.delta, self._public_rows(columns), columns.unit)
         return columns, target
 
+    def _check_people(self, columns: Columns) -> None:
+        """Raise an error if people cannot be protected as the schema and the bound on their rows ask."""
+        declared = self._declared
+        if declared is not None and declared.person is not None and columns.people is None:
+            raise ColumnError(f"the schema asks to protect people, but there is no column '{declared.person}'")
+        if self.is_private or self.rows_per_person is not None:
+            check_bound(columns.person, self.rows_per_person)
+
+    def _bounded(self, columns: Columns, target: pl.Series | None) -> tuple[Columns, pl.Series | None]:
+        """Return at most `rows_per_person` rows of each person, drawn in secret."""
+        if columns.people is None or self.rows_per_person is None:
+            return columns, target
+        kept = draw_rows(columns.people.to_numpy(), self.rows_per_person, self._source(2**130))
+        return columns.take(kept), None if target is None else target.gather(kept)
+
+    def _source(self, other: int) -> Source:
+        """Return a source of random numbers of its own: with a seed, two uses must not get the same noise."""
+        return Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ other)
+
     def _public_rows(self, columns: Columns) -> int | None:
-        """Return the number of records to compare delta with."""
-        return columns.rows
+        """Return the number of records, or of people, to compare delta with."""
+        return columns.unit_count
 
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
-        columns, target = _split(X, y)
+        columns, target = _split(self._with_people(Columns.of(X)), y)
         if isinstance(y, str) and columns.schema is not None and self.is_private:
             column = columns.schema[y]
             if column.inferred or column.kind is Kind.AUTO:  # one cell must not determine the type
                 target = self._as_target(target)
         return columns, target
+
+    def _with_people(self, columns: Columns) -> Columns:
+        """Return the columns without the person column that the schema of this estimator names."""
+        declared = self._declared
+        person = None if declared is None else declared.person
+        if person is None or person == columns.person:
+            return columns
+        if columns.person is not None:
+            raise OptionError(f"the person column of the table is '{columns.person}', and of the schema '{person}'")
+        return columns.of_people(person) if person in columns.names else columns
 
     def _as_target(self, values: pl.Series) -> pl.Series:
         """Return a target whose type is not declared in the type that this estimator predicts."""
@@ -230,10 +267,16 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     # --- privacy cost ---
 
+    @property
+    def _declared(self) -> Schema | None:
+        """The schema of this estimator."""
+        declared = Schema.load(self.schema) if isinstance(self.schema, str | Path) else self.schema
+        if declared is not None and not isinstance(declared, Schema):
+            raise OptionError(f"the schema must be a Schema or the path of one, got {type(declared).__name__}")
+        return declared
+
     def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Undeclared]:
-        public = Schema.load(self.schema) if isinstance(self.schema, str | Path) else self.schema or columns.schema
-        if public is not None and not isinstance(public, Schema):
-            raise OptionError(f"the schema must be a Schema or the path of one, got {type(public).__name__}")
+        public = self._declared or columns.schema
         features = describe(columns, public, self.bounds, private=self.is_private)
         if target is None:
             return features
@@ -250,13 +293,18 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             for at, one in wanted.items()
         }
 
+    def _bought(self, columns: Columns, how: Mapping[int, Purchase]) -> tuple[Event, ...]:
+        """Return the events of the purchases, which see one row of each person if people are protected."""
+        return tuple(one.event if columns.people is None else for_people(one.event, 1) for one in how.values())
+
     def _sums(self, columns: Columns, how: Mapping[int, Purchase]) -> NoisySums:
-        source, shares = Source(insecure_seed=self.insecure_seed), self._shares(len(columns.values))
+        source, shares = self._source(0), self._shares(len(columns.values))
         if not self.is_private:
             return NoisySums(shares, 0.0, source)
         check_delta(self.delta)
-        purchases = tuple(one.event for one in how.values())
-        return NoisySums(shares, _multiplier(purchases, float(self.epsilon), float(self.delta)), source)
+        multiplier = _multiplier(self._bought(columns, how), float(self.epsilon), float(self.delta), columns.unit)
+        bound = None if columns.people is None else self.rows_per_person
+        return NoisySums(shares, multiplier, source, rows_per_person=bound)
 
     def _refuse_beyond(self, events: tuple[Event, ...]) -> None:
         """Raise an error before the first charge if the fit would exceed the ledger."""
@@ -297,12 +345,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> list[Feature]:
         """Return the public features of the columns and the target, estimating those that are not declared."""
         values, features = [*columns.values, *([] if target is None else [target])], list[Feature]()
-        # Not the source of the sums: with a seed, both would get the same noise.
-        source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
+        source, events = self._source(2**128), dict(zip(how, self._bought(columns, how), strict=True))
+        each = None
+        if how and columns.people is not None:
+            each = draw_rows(columns.people.to_numpy(), 1, source)
         for at, one in enumerate(public):
             if isinstance(one, Undeclared) and at in how:
-                self._charge((how[at].event,), charged)
-                features.append(one.estimate(values[at], how[at], source))
+                self._charge((events[at],), charged)
+                features.append(one.estimate(values[at] if each is None else values[at].gather(each), how[at], source))
             else:
                 features.append(one.read(values[at]) if isinstance(one, Undeclared) else one)
         return features
@@ -443,18 +493,21 @@ def _composed(events: tuple[Event, ...]) -> Event:
 
 
 @lru_cache(maxsize=256)
-def _multiplier(purchases: tuple[Event, ...], epsilon: float, delta: float) -> float:
+def _multiplier(purchases: tuple[Event, ...], epsilon: float, delta: float, unit: str) -> float:
     """Return the smallest noise multiplier of a single sum that costs at most epsilon together with the purchases."""
-    return calibrate(
-        lambda scale: Composed((*purchases, Gaussian(scale))) if purchases else Gaussian(scale), epsilon, delta
-    )
+
+    def cost(scale: float) -> Event:
+        return _composed((*purchases, Gaussian(scale, unit=unit)))
+
+    return calibrate(cost, epsilon, delta)
 
 
-def _split(X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
+def _split(columns: Columns, y: Any) -> tuple[Columns, Any]:
     """Return the columns of a table and its target, which may be given by its column name."""
-    columns = Columns.of(X)
     if not isinstance(y, str):
         return columns, y
+    if y == columns.person:
+        raise ColumnError(f"'{y}' says which rows are of the same person, so it cannot be predicted")
     if y not in columns.names:
         raise ColumnError(f"there is no column '{y}' to predict", hint=did_you_mean(y, columns.names))
     target = columns.values[columns.names.index(y)]

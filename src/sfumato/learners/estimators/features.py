@@ -7,6 +7,7 @@ values outside the domain count as unknown, each record independently. So a mode
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,12 +21,14 @@ from numpy.typing import NDArray
 
 from sfumato.budget.mechanisms.additive import Mechanism, declared_bounds
 from sfumato.budget.noise import Source
+from sfumato.budget.people import codes_of_people, units_of
 from sfumato.budget.query.discovery import FindBounds, SelectCategories
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.coding import canonical_text
 from sfumato.data.hierarchies.label_paths import is_missing, text_of
-from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
-from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError
+from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
 
 __all__ = [
     "Columns",
@@ -38,6 +41,7 @@ __all__ = [
     "classes_of",
     "column_of",
     "describe",
+    "person_texts",
     "scale_bounds",
     "texts_in",
 ]
@@ -46,6 +50,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _DAY = r"^(\d{4}-\d\d-\d\d)(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"  # dates in text files
+_WHOLE = re.compile(r"-?[1-9]\d*|0")
 _LONGEST, _SHORTEST = 1e100, 1e-100  # distance between bounds, such that squares fit into floats
 
 
@@ -71,6 +76,8 @@ class Columns:
     """Columns of objects, whose values may have different types: categories, unless declared otherwise."""
     inferred: bool = field(default=False, kw_only=True)
     """Whether types were inferred from cells, as in a text file; columns of a declared kind are texts or numbers."""
+    people: pl.Series | None = field(default=None, kw_only=True)
+    """The number of the person of each row, under the name of the person column; negative without a person."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,6 +89,47 @@ class Columns:
         """The number of records."""
         return len(self.values[0])
 
+    @property
+    def person(self) -> str | None:
+        """The name of the person column, which is not among the columns."""
+        return None if self.people is None else self.people.name
+
+    @property
+    def unit(self) -> str:
+        """What is protected: a row, or a person with all of their rows."""
+        return UNIT if self.people is None else PERSON
+
+    @property
+    def units(self) -> Ints:
+        """The number of what each row belongs to, from 0: of its person, or of the row itself."""
+        return np.arange(self.rows) if self.people is None else units_of(self.people.to_numpy())
+
+    @property
+    def unit_count(self) -> int:
+        """How many there are of what is protected: people or rows."""
+        if self.people is None:
+            return self.rows
+        people = self.people.to_numpy()
+        known = people[people >= 0]
+        return int(np.count_nonzero(np.bincount(known))) + len(people) - len(known)
+
+    def of_people(self, person: str) -> Columns:
+        """Return the columns without that of the person, and the rows of each person."""
+        if person not in self.names:
+            raise ColumnError(f"there is no person column '{person}'", hint=did_you_mean(person, self.names))
+        (column,) = (one for one in self.values if one.name == person)
+        if self.inferred or person in self.objects:
+            column = person_texts(column)
+        values = tuple(one for one in self.values if one.name != person)
+        if not values:
+            raise InputError(f"0 feature(s): the table has no column beside the person column '{person}'")
+        return replace(self, values=values, people=pl.Series(person, codes_of_people(column)))
+
+    def take(self, rows: Ints) -> Columns:
+        """Return the rows at some positions."""
+        people = None if self.people is None else self.people.gather(rows)
+        return replace(self, values=tuple(one.gather(rows) for one in self.values), people=people)
+
     @classmethod
     def of(cls, given: Any) -> Columns:
         """Convert a table, a frame of any kind, or an array with a row per record."""
@@ -89,7 +137,6 @@ class Columns:
             return given
         if isinstance(given, Table | pl.LazyFrame) or all(isinstance(name, str) for name in _names(given)):
             table = Table.of(given).as_declared()
-            table.schema.refuse_person("a private estimator")
             if not table.schema.names:
                 raise InputError("0 feature(s): the table has no column")
             objects = frozenset(name for name in table.schema.names if table.holds_objects(name))
@@ -101,13 +148,14 @@ class Columns:
                 values = tuple(map(_of_declared_kind, values, table.schema.columns))
             if not len(values[0]):
                 raise InputError("0 sample(s): the table has no rows, while a minimum of 1 is required")
-            return cls(
+            columns = cls(
                 values,
                 table.schema if isinstance(given, Table) else None,
                 named=True,
                 objects=objects,
                 inferred=table.has_inferred_types,
             )
+            return columns if table.schema.person is None else columns.of_people(table.schema.person)
         from sklearn.utils import check_array
 
         if (given if hasattr(given, "ndim") else np.asarray(given)).ndim < 2:  # scikit-learn's error would print values
@@ -117,6 +165,20 @@ class Columns:
         mixed = array.dtype == object
         values = tuple(column_of(f"x{at}", one.tolist() if mixed else one) for at, one in enumerate(array.T))
         return cls(values, None, named=False, objects=frozenset(one.name for one in values) if mixed else frozenset())
+
+
+def person_texts(values: pl.Series) -> pl.Series:
+    """Return a person column as texts, each cell independently; long whole numbers stay exact.
+
+    Examples
+    --------
+    >>> person_texts(pl.Series([2**60 + 1, None])).to_list(), person_texts(pl.Series(["7.0", "007"])).to_list()
+    (['1152921504606846977', None], ['7', '007'])
+    """
+    distinct = values.unique()
+    known = (None if value is None or value != value else str(value).strip() for value in distinct.to_list())
+    texts = [one if one is None or _WHOLE.fullmatch(one) else canonical_text(one) for one in known]
+    return _replace(values, distinct, pl.Series(texts, dtype=pl.String))
 
 
 def _names(given: Any) -> Any:
@@ -418,7 +480,7 @@ def as_numbers(values: pl.Series) -> pl.Series:
 
 def _of_declared_kind(values: pl.Series, column: Column) -> pl.Series:
     """Return a column of a text file in the type of its declared kind, whatever type its cells suggest."""
-    if not _is_declared(column):
+    if not _is_declared(column) or column.role is Role.PERSON:
         return values
     return as_numbers(values) if column.kind is Kind.NUMBER else as_read(values)
 

@@ -64,7 +64,7 @@ class PrivateLinearRegression(Regressor):
         spread = moments - count * np.outer(means, means)
         inner, outer = spread[:-2, :-2], spread[:-2, -1]
         ridge = noise - np.linalg.eigvalsh(inner).min(initial=noise)  # 0 without any column
-        if ridge > 0:
+        if noise > 0 and ridge > 0:  # without noise, only rounding makes an eigenvalue negative
             slopes = np.linalg.solve(inner + ridge * np.eye(len(inner)), outer)
         else:
             slopes = np.linalg.lstsq(inner, outer, rcond=1e-10)[0]

@@ -18,7 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from sfumato.budget.events import BoundedRange, Event, Gaussian, Repeated
 from sfumato.budget.mechanisms.selection import ExponentialMechanism
 from sfumato.budget.noise import Source
+from sfumato.budget.people import for_people
 
 __all__ = ["Descent", "NoisySums", "Selection", "Share", "on_grid", "ridge_against", "softmax", "within"]
 
@@ -49,6 +50,9 @@ class Share:
 
     times: int
     worth: float
+
+    bounds_people: ClassVar[bool] = False
+    """Whether the access itself bounds what a person changes with all of their rows."""
 
     def multiplier(self, single: float, whole: float) -> float:
         """Return the noise multiplier of each access, such that all of this kind cost about their part of the budget.
@@ -89,7 +93,8 @@ class Selection(Share):
 class NoisySums:
     """The noisy sums of one estimator.
 
-    The multiplier is that of a single sum that would cost as much as all sums; 0 adds no noise.
+    The multiplier is that of a single sum that would cost as much as all sums; 0 adds no noise. If a person has at most
+    ``rows_per_person`` rows, noise that is as many times as large protects people: the events are then for a person.
 
     Examples
     --------
@@ -100,10 +105,15 @@ class NoisySums:
     0.25
     >>> sums("counts", np.array([500.0, 20.0]), norm=1.0).shape
     (2,)
+    >>> print(*NoisySums({"counts": Share(1, 1.0)}, 2.0, Source(), rows_per_person=3).events)
+    Gaussian noise of scale 6 on a sensitivity of 3 per person
     """
 
-    def __init__(self, shares: Mapping[str, Share], multiplier: float, source: Source) -> None:
+    def __init__(
+        self, shares: Mapping[str, Share], multiplier: float, source: Source, *, rows_per_person: int | None = None
+    ) -> None:
         self.shares, self.multiplier, self._source = dict(shares), multiplier, source
+        self.rows_per_person = rows_per_person
         self._used = Counter[str]()
 
     @property
@@ -111,13 +121,21 @@ class NoisySums:
         """The events of all sums; none without noise."""
         if self.multiplier == 0:
             return ()
-        return tuple(one.event(self.multiplier_of(name)) for name, one in self.shares.items())
+        events = {name: one.event(self.multiplier_of(name)) for name, one in self.shares.items()}
+        if self.rows_per_person is None:
+            return tuple(events.values())
+        return tuple(for_people(event, self._rows(name)) for name, event in events.items())
 
     def multiplier_of(self, name: str) -> float:
-        """Return the standard deviation of the noise on a kind of sum, for vectors of norm 1."""
+        """Return the standard deviation of the noise on a kind of sum, for rows of norm 1."""
         if self.multiplier == 0:
             return 0.0
-        return self.shares[name].multiplier(self.multiplier, math.fsum(one.worth for one in self.shares.values()))
+        whole = math.fsum(one.worth for one in self.shares.values())
+        return self._rows(name) * self.shares[name].multiplier(self.multiplier, whole)
+
+    def _rows(self, name: str) -> int:
+        """Return how many rows of a person enter an access of this kind."""
+        return 1 if self.shares[name].bounds_people else self.rows_per_person or 1
 
     def deviation_of(self, name: str, norm: float) -> float:
         """Return the standard deviation of the noise on every number of a kind of sum."""

@@ -30,6 +30,7 @@ from sfumato.learners.dpsgd.module_checks import refuse_wrong_gradients
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_loss
 from sfumato.learners.gradients.gradients import Call, Factors, Layer, norm, tensors
 from sfumato.learners.gradients.layers import OtherModule, layer_of
+from sfumato.learners.gradients.people import People
 
 __all__ = [
     "MEMORY_FORMATS",
@@ -38,6 +39,7 @@ __all__ = [
     "Loss",
     "fastest_memory_format",
     "in_memory_format",
+    "mean_losses",
     "private_step",
     "set_memory_format",
     "to_memory_format",
@@ -54,9 +56,9 @@ class ClippedSum(NamedTuple):
     gradients: list[Tensor]
     """The sum of the clipped gradients, per trained parameter."""
     norms: Tensor
-    """The norm of every sample's gradient before clipping."""
+    """The norm of every sample's (or person's) gradient before clipping."""
     losses: Tensor
-    """The loss of every sample, before the step."""
+    """The loss of every sample (or person), before the step."""
 
 
 def private_step(
@@ -161,9 +163,17 @@ class Clipper:
             self._hooks.pop().remove()
 
     def __call__(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, clip: float | Tensor = 1.0
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        clip: float | Tensor = 1.0,
+        people: People | None = None,
     ) -> ClippedSum:
         """Return the clipped gradient sum of a batch.
+
+        If the samples are rows of people, the mean of the gradients of a person is clipped, and weights, norms and
+        losses are those of people.
 
         Before the first batch, per-sample gradients of random samples are compared with torch's own, and the loss is
         tested on random outputs; a loss that mixes samples is rejected.
@@ -179,7 +189,7 @@ class Clipper:
             refuse_wrong_gradients(self, inputs)
             refuse_mixing_loss(self.module, self.loss, inputs, targets)
             self._checked = True
-        losses, calls = self._passes(inputs, targets, self.loss)
+        losses, calls = self._passes(inputs, targets, self.loss, people)
         with _full_precision(inputs.device.type):  # whatever the passes ran in, norms and sums must agree
             gradients, norms = self._clip(calls, weights, clip)
         return ClippedSum(gradients, norms, losses)
@@ -219,7 +229,9 @@ class Clipper:
                 gradients, norms = self._clip(calls, one, _NEVER)
             yield gradients, one @ norms
 
-    def _passes(self, inputs: Tensor, targets: Tensor, loss: Loss) -> tuple[Tensor, list[tuple[Layer, Call]]]:
+    def _passes(
+        self, inputs: Tensor, targets: Tensor, loss: Loss, people: People | None = None
+    ) -> tuple[Tensor, list[tuple[Layer, Call]]]:
         """Run the forward pass, and the backward pass to the outputs of the layers."""
         self.listen()
         with self._listening() as calls, torch.enable_grad():
@@ -231,9 +243,12 @@ class Clipper:
                 hint='use reduction="none"',
             )
         edges = [edge for _, call in calls for edge in call.edges]
-        with torch.enable_grad():
-            total = losses.sum() / self.views
-        gradients = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
+        if people is None:
+            with torch.enable_grad():
+                total, weights = losses.sum() / self.views, None
+        else:
+            total, weights = losses, people.shares(losses.dtype).repeat_interleave(self.views) / self.views
+        gradients = iter(torch.autograd.grad(total, edges, weights, allow_unused=True) if edges else ())
         dtype = self.parameters[0].dtype
         reached = []
         for layer, call in calls:
@@ -261,15 +276,15 @@ class Clipper:
                 call.options = tree_map_only(
                     Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, call.options
                 )
+            call.people = people
             reached.append((layer, call))
-        losses = losses.detach()
-        return (losses.view(-1, self.views).mean(1) if self.views > 1 else losses), reached
+        return mean_losses(losses.detach(), self.views, people), reached
 
     def _sum_uses(self, calls: list[tuple[Layer, Call]]) -> dict[nn.Parameter, Tensor]:
-        """Add up, sample by sample, the gradients of weights that were used more than once."""
+        """Add up, person by person, the gradients of weights that were used more than once."""
         sums: dict[nn.Parameter, Tensor] = {}
         for layer, call in calls:
-            for one, gradients in zip(layer.parameters, layer.per_sample(call), strict=True):
+            for one, gradients in zip(layer.parameters, layer.per_person(call), strict=True):
                 sums[one] = sums[one] + gradients if one in sums else gradients
         return sums
 
@@ -331,6 +346,12 @@ def _full_precision(device: str) -> Iterator[None]:
         finally:
             if before != "highest":
                 torch.set_float32_matmul_precision(before)
+
+
+def mean_losses(losses: Tensor, views: int, people: People | None) -> Tensor:
+    """Return the mean loss of the views of every sample, or of the rows of every person."""
+    each = losses.view(-1, views).mean(1) if views > 1 else losses
+    return each if people is None else people.sum(each * people.shares(each.dtype))
 
 
 def units(module: nn.Module) -> Iterator[nn.Module]:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from sfumato.learners.gradients.people import People
+
 __all__ = [
     "CHAIN",
     "IN_BLOCKS",
@@ -25,6 +27,7 @@ __all__ = [
     "kernels_for",
     "norm",
     "rounding",
+    "rounding_of",
     "summed_products",
     "tensors",
 ]
@@ -55,6 +58,8 @@ class Call:
     """Gradients computed for the norms and reused for the sum."""
     by_row: bool = False
     """Whether the saved gradients are split by rows of a kernel."""
+    people: People | None = None
+    """Whose rows the samples are, if a person may have several."""
 
 
 class Layer(ABC):
@@ -81,9 +86,14 @@ class Layer(ABC):
     def per_sample(self, call: Call) -> list[Tensor]:
         """Return each sample's gradient, per trained parameter."""
 
+    def per_person(self, call: Call) -> list[Tensor]:
+        """Return each person's gradient, per trained parameter; a sample is a person if nobody has several."""
+        gradients = self.per_sample(call)
+        return gradients if call.people is None else [call.people.sum(one) for one in gradients]
+
     def norms(self, call: Call) -> list[Tensor]:
-        """Return norms per sample, which together make up the norm of its gradient."""
-        call.saved = self.per_sample(call)
+        """Return norms per person, which together make up the norm of the gradient."""
+        call.saved = self.per_person(call)
         return [norm(one) for one in call.saved]
 
     def weighted_sum(self, call: Call, factors: Factors) -> list[Tensor]:
@@ -102,14 +112,18 @@ def norm(values: Tensor) -> Tensor:
 
 
 class Factors:
-    """The factor by which each sample's gradient is multiplied.
+    """The factor by which each person's or sample's gradient is multiplied.
 
-    A sample whose gradient is not finite has factor 0. Because 0 times infinity is not 0, numbers that are not finite
+    One whose gradient is not finite has factor 0. Because 0 times infinity is not 0, numbers that are not finite
     are set to 0 first where they are possible (``doubtful``).
     """
 
     def __init__(self, values: Tensor, *, doubtful: bool) -> None:
         self.values, self.doubtful = values, doubtful
+
+    def of_samples(self, people: People | None) -> Factors:
+        """Return the factor of every sample: that of its person."""
+        return self if people is None else Factors(self.values[people.owners], doubtful=self.doubtful)
 
     def finite(self, values: Tensor) -> Tensor:
         """Return the values with 0 in place of numbers that are not finite."""
@@ -159,8 +173,12 @@ def rounding(first: Tensor, second: Tensor) -> Tensor:
     Where the positions of a sample cancel, their products are large and the sum is small: without this margin, the
     norm of such a sample could round to 0 and its gradient would not be clipped.
     """
-    traces = [one.diagonal(dim1=1, dim2=2).sum(1) for one in (first, second)]
-    return traces[0] * traces[1] * (ROUNDING * torch.finfo(second.dtype).eps)
+    return rounding_of(*(one.diagonal(dim1=1, dim2=2).sum(1) for one in (first, second)))
+
+
+def rounding_of(first: Tensor, second: Tensor) -> Tensor:
+    """Return the same from the traces of two Gram matrices."""
+    return first * second * (ROUNDING * torch.finfo(second.dtype).eps)
 
 
 def kernels_for(values: Tensor) -> Any:

@@ -11,7 +11,15 @@ from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from sfumato.errors import ModelError
-from sfumato.learners.gradients.gradients import Call, Factors, Layer, kernels_for, rounding, tensors
+from sfumato.learners.gradients.gradients import (
+    Call,
+    Factors,
+    Layer,
+    kernels_for,
+    rounding,
+    rounding_of,
+    tensors,
+)
 from sfumato.learners.gradients.matrix import Convolution, Linear
 
 __all__ = ["Embedding", "Normalisation", "OtherModule", "layer_of"]
@@ -60,6 +68,10 @@ class Embedding(Layer):
     def norms(self, call: Call) -> list[Tensor]:
         """Return norms from Gram matrices; two positions have a product only if they look up the same vector."""
         taken, back = self._lookups(call)
+        if call.people is not None:
+            same = (taken.unsqueeze(2) == call.people.windows(taken.unsqueeze(2)).mT).to(back.dtype)
+            squares, *traces = call.people.inner_products(same, call.people.gram(back, self.buffer))
+            return [squares.clamp(min=0).add_(rounding_of(*traces)).sqrt_()]
         same = (taken.unsqueeze(1) == taken.unsqueeze(2)).to(back.dtype)
         gram = torch.bmm(back, back.mT)
         return [(same * gram).sum((1, 2)).clamp_(min=0).add_(rounding(same, gram)).sqrt_()]
@@ -68,7 +80,8 @@ class Embedding(Layer):
         """Add each output gradient to the vector that was looked up."""
         taken, back = self._lookups(call)
         table = torch.zeros_like(self.module.weight, dtype=torch.float64)
-        return [table.index_add_(0, taken.flatten(), factors.scale(back).flatten(0, 1).double()).to(back.dtype)]
+        scaled = factors.of_samples(call.people).scale(back)
+        return [table.index_add_(0, taken.flatten(), scaled.flatten(0, 1).double()).to(back.dtype)]
 
     def per_sample(self, call: Call) -> list[Tensor]:
         """Add each output gradient to the vector that was looked up, in a table per sample."""

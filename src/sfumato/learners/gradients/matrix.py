@@ -6,7 +6,8 @@ second backward pass and without the gradient itself (ghost norm: Goodfellow 201
 gradients, each scaled by the factor of its sample, is one ordinary weight gradient for scaled output gradients
 (book-keeping: Bu et al. 2023). Which way to the norm is cheaper depends on the layer: T (P + O) numbers against P O.
 
-Several views of a sample (augmentations) have one gradient: their positions are concatenated before the norm.
+Several views of a sample (augmentations) have one gradient: their positions are concatenated before the norm. Several
+rows of a person have one gradient too: see `people`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from sfumato.learners.gradients.gradients import (
     kernels_for,
     norm,
     rounding,
+    rounding_of,
     summed_products,
 )
+from sfumato.learners.gradients.people import People
 
 __all__ = ["Convolution", "Linear", "Matrix"]
 
@@ -74,13 +77,17 @@ class Matrix(Layer):
 
     def norms(self, call: Call) -> list[Tensor]:
         """Return norms in the cheaper way: from Gram matrices, or from the gradients themselves."""
-        back = self._merge_views(self.output_gradients(call))
+        back, people = self._merge_views(self.output_gradients(call)), call.people
         if not self.of_weight:
-            return [self._bias_norm(back)]
+            return [self._bias_norm(back, people)]
         count, high = back.shape[1:]
         wide = self.module.weight[0].numel()
         if count > 1 and (count * (wide + high) > wide * high or wide * high <= self.small):
             return self.direct(call, back)
+        if people is not None:
+            if self.groups > 1 or people.prefers_gradients(count, wide, high):
+                return self.direct(call, back)
+            return self._norms_of_people(people, self._merge_views(self.positions(call)), back)
         met = self._merge_views(self.positions(call))
         fused = kernels_for(met)
         if count == 1:
@@ -102,11 +109,29 @@ class Matrix(Layer):
                 norms = norms + self.margin * norm(met) * norm(back)
         return [self._over_groups(norms), *([self._bias_norm(back)] if self.of_bias else [])]
 
+    def _norms_of_people(self, people: People, met: Tensor, back: Tensor) -> list[Tensor]:
+        """Return norms from the Gram matrices of all rows of each person."""
+        of_met = people.gram(met, self.buffer)
+        if self.of_bias:
+            of_met += 1  # as for an input that is always 1
+        squares, *traces = people.inner_products(of_met, people.gram(back, self.buffer))
+        norms = squares.clamp(min=0).add_(rounding_of(*traces)).sqrt_()
+        return [norms + self.margin * (traces[0] * traces[1]).sqrt() if self.margin else norms]
+
     def direct(self, call: Call, back: Tensor) -> list[Tensor]:
-        """Compute and save the gradients of every sample, and return their norms."""
-        met = self._merge_views(self.positions(call))
-        into = self.buffer(f"saved {id(self)}", (len(met), back.shape[2], met.shape[2]))
-        call.saved = self._gradients(met, back, into)
+        """Compute and save the gradients of every person, and return their norms."""
+        met, people = self._merge_views(self.positions(call)), call.people
+        each = (back.shape[2], met.shape[2])
+        if people is None:
+            call.saved = self._gradients(met, back, self.buffer(f"saved {id(self)}", (len(met), *each)))
+        else:
+
+            def gradients(first: int, last: int) -> list[Tensor]:
+                some = slice(first * self.groups, last * self.groups)
+                into = self.buffer("some", (some.stop - some.start, *each)) if self.of_weight else None
+                return self._gradients(met[some], back[some], into)
+
+            call.saved = people.sum_parts(gradients, self.groups * math.prod(each))
         return [norm(one) for one in call.saved]
 
     def saved_sum(self, call: Call, factors: Factors) -> list[Tensor]:
@@ -117,6 +142,7 @@ class Matrix(Layer):
         """Add up the saved gradients, or compute one ordinary weight gradient."""
         if call.saved is not None:
             return self.saved_sum(call, factors)
+        factors = factors.of_samples(call.people)
         scaled = factors.scale(call.gradients[0])
         gradients = [self.weight_gradient(factors.finite(call.inputs[0]), scaled)] if self.of_weight else []
         return [*gradients, self.bias_gradient(scaled)] if self.of_bias else gradients
@@ -141,7 +167,9 @@ class Matrix(Layer):
     def _reshape_first(self, gradients: list[Tensor]) -> list[Tensor]:
         return [self.reshape(gradients[0]), *gradients[1:]] if self.of_weight else gradients
 
-    def _bias_norm(self, back: Tensor) -> Tensor:
+    def _bias_norm(self, back: Tensor, people: People | None = None) -> Tensor:
+        if people is not None:
+            return norm(people.sum(back.sum(1).view(-1, self.groups * back.shape[2])))
         return self._over_groups(norm(back.sum(1)))
 
     def _over_groups(self, norms: Tensor) -> Tensor:
@@ -251,6 +279,11 @@ class Convolution(Matrix):
             met = covered.as_strided((samples, tall * broad, run), (covered.stride(0), run, 1), first)
             torch.bmm(back.mT, met, out=into)
         call.saved = [saved.flatten(2), *([back.sum(1)] if self.of_bias else [])]
+        if call.people is not None:
+            call.saved = [
+                torch.stack([call.people.sum(row) for row in call.saved[0]]),
+                *map(call.people.sum, call.saved[1:]),
+            ]
         return [torch.linalg.vector_norm(call.saved[0], dim=(0, 2)), *map(norm, call.saved[1:])]
 
     def saved_sum(self, call: Call, factors: Factors) -> list[Tensor]:

@@ -10,7 +10,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -309,6 +309,10 @@ class ImageInputs(Columns):
     def shape(self) -> tuple[int, ...]:
         """Channels, height and width of an image."""
         return (1, *self.array.shape[1:]) if self.array.ndim == 3 else self.array.shape[1:]
+
+    def take(self, rows: Any) -> ImageInputs:
+        """Return the images at some positions."""
+        return replace(self, array=self.array[rows])
 
     @classmethod
     def of_array(cls, given: Any) -> ImageInputs:

@@ -42,13 +42,14 @@ class PrivateClassifier(Network, Classifier):
     clip : float
         The largest norm of a record's gradient.
     batch_size : int, optional
-        The average number of records per step. None, or a number not below that of the records, uses all of them.
+        The average number of records per step, or of people if they are protected. None, or a number not below that of
+        the records, uses all of them.
     epochs : float, optional
         How often each record is drawn on average. None is for "scattering-linear": the number of steps then follows
         from epsilon and the number of records.
     rows : int, optional
-        The number of records, if it is public; it determines the sampling rate and the number of steps. By default it
-        is estimated with a fiftieth of epsilon.
+        The number of records, or of people, if it is public; it determines the sampling rate and the number of steps.
+        By default it is estimated with a fiftieth of epsilon.
     learning_rate, momentum : float
         For "sgd". Adam has no momentum, and needs a learning rate of about 0.01. A learning rate of None is for
         "scattering-linear", like epochs.
@@ -77,7 +78,7 @@ class PrivateClassifier(Network, Classifier):
         Written after every epoch; calling the same `fit` resumes an interrupted training. Estimated bounds, domains
         and numbers of records are in a file next to it. A checkpoint belongs to one training on one set of records and
         is rejected for others, so it is not for cross-validation. A finished training is returned without a charge.
-    epsilon, delta, schema, bounds, classes, ledger, insecure_seed
+    epsilon, delta, schema, bounds, classes, ledger, insecure_seed, rows_per_person
         As for every estimator; epsilon covers estimates and training together. The ledger is charged before each
         estimate and before each epoch.
 
@@ -101,6 +102,8 @@ class PrivateClassifier(Network, Classifier):
 
     Notes
     -----
+    If people are protected, a step draws people, and clips the mean of the gradients of a person's rows.
+
     The defaults are for tables of tens of thousands of records and about a hundred columns: they were chosen by
     cross-validation on the training part of Adult, for epsilon 1. For images, set a batch size and few epochs; for
     "scattering-linear", use those of `sfumato train --views 0`: ``batch_size=None, clip=0.1, schedule="constant",

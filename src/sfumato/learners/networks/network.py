@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Event
 from sfumato.budget.noise import Source
+from sfumato.budget.people import for_people
 from sfumato.budget.query.discovery import CountRows
 from sfumato.data.io.files import atomic_path, refuse_unwritable, why
 from sfumato.data.io.fingerprint import user_hmac
@@ -138,15 +139,16 @@ class Network(PrivateEstimator):
         public = self._described(columns, target)
         how = self._purchases(public)
         self._check_options(how)
+        bought, bound = self._bought(columns, how), self._bound(columns)
         data = None if self.checkpoint is None or not how else fingerprint_of(columns, target)
-        stored, charged = self._load_purchases(public, how, data), list[Event]()
+        stored, charged = self._load_purchases(public, how, bought, data), list[Event]()
         begun = stored is not None or (self.checkpoint is not None and Path(self.checkpoint).exists())
-        self._refuse_beyond(() if begun else (*_events(how), *self._plan(how, self._known_rows(columns))))
+        self._refuse_beyond(() if begun else (*bought, *self._plan(how, self._known_rows(columns), bound)))
         with self._reporting_cost(charged):
             if stored is None:
                 rows = self._count(how, columns, charged)
                 features = self._estimate_features(public, how, columns, target, charged)
-                self._save_purchases(features, rows, how, data)
+                self._save_purchases(features, rows, how, bought, data)
             else:
                 features, rows = stored
             wanted = self._loss_target(self._know(columns, target, features))
@@ -156,11 +158,13 @@ class Network(PrivateEstimator):
                 trainer = self._trainer(module, how, rows)
                 held_out = None if validation is None else self._held_out(*validation)
                 if not begun:
-                    self._refuse_beyond(self._plan(how, rows))
+                    self._refuse_beyond(self._plan(how, rows, bound))
                 try:
                     trainer.fit(
                         inputs,
                         wanted,
+                        people=None if columns.people is None or bound is None else columns.people.to_numpy(),
+                        rows_per_person=bound,
                         validation=held_out,
                         progress=progress,
                         report=(lambda latest: report(self._total_report(latest, how))) if report else None,
@@ -172,7 +176,7 @@ class Network(PrivateEstimator):
         self.module_, self.history_ = trainer.module, [self._total_report(one, how) for one in trainer.history]
         training = trainer.to_dict()
         self.noise_multiplier_, self.sampling_, self.rule_ = (training[one] for one in _FACTS)
-        return self._end((*_events(how), *trainer.events))
+        return self._end((*bought, *trainer.events))
 
     def events_of(self, X: Any, y: Any = None) -> tuple[Event, ...]:  # noqa: N803
         """Return the events that `fit` would charge for on a CPU; only names and types of columns are read.
@@ -188,24 +192,33 @@ class Network(PrivateEstimator):
                 "the cost of training in batches depends on the number of rows, which is not declared",
                 hint="declare it with rows=, or use all records in every step with batch_size=None",
             )
-        return (*_events(how), *self._plan(how, rows))
+        return (*self._bought(columns, how), *self._plan(how, rows, self._bound(columns)))
+
+    def _bound(self, columns: Columns) -> int | None:
+        """Return how many rows of a person count; None if rows are protected, or nothing is."""
+        return None if columns.people is None else self.rows_per_person
+
+    def _there(self, columns: Columns) -> int:
+        """Return the number of records, or of people."""
+        return columns.rows if self._bound(columns) is None else columns.unit_count
 
     def _known_rows(self, columns: Columns) -> int | None:
         """Return a number of records with which the training can be planned; None before it is estimated."""
         if self.rows is None and self.is_private:
             known = self.batch_size is None and self.epochs is not None
             return 1 if known else None  # full batches cost the same for any number of records
-        return self.rows or columns.rows
+        return self.rows or self._there(columns)
 
-    def _plan(self, how: Purchases, rows: int | None) -> tuple[Event, ...]:
-        """Return the events of training on this many records; none if the number is not known."""
+    def _plan(self, how: Purchases, rows: int | None, bound: int | None) -> tuple[Event, ...]:
+        """Return the events of training on this many records, or people; none if the number is not known."""
         if not self.is_private or rows is None:
             return ()
         size = self._batch(rows)
         given = self.model.parameters() if isinstance(self.model, nn.Module) else ()
         trained = sum(one.numel() for one in given if one.requires_grad)
         noisy = max(trained + ("adaptive" in (self.trainer_options or {})), _WEIGHTS)
-        sampler = Full(rows, dimensions=noisy) if size is None else Poisson(rows, size / rows, dimensions=noisy)
+        more: dict[str, Any] = {"dimensions": noisy, "rows_per_person": bound}
+        sampler = Full(rows, **more) if size is None else Poisson(rows, size / rows, **more)
         course = schedule_of((self.trainer_options or {}).get("noise_schedule", "constant"))
         account = RunAccount(**self._terms(how), epochs=self._length(how, rows), steps=None, course=course)
         account.open(sampler)
@@ -351,12 +364,12 @@ class Network(PrivateEstimator):
         """Return the public number of records: declared, or estimated and charged."""
         count = how.get(_ROWS)
         if not isinstance(count, CountRows):
-            return self.rows or columns.rows
-        self._charge((count.event,), charged)
+            return self.rows or self._there(columns)
+        self._charge((count.event if columns.people is None else for_people(count.event, 1),), charged)
         # Not the source for the columns: with a seed, both would get the same noise.
         source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**129)
-        rows = count.answer(columns.rows, source)
-        check_delta(self.delta, rows)
+        rows = count.answer(self._there(columns), source)
+        check_delta(self.delta, rows, columns.unit)
         return rows
 
     # --- the network and its training ---
@@ -497,7 +510,7 @@ class Network(PrivateEstimator):
         return Path(f"{self.checkpoint}.columns.json")
 
     def _load_purchases(
-        self, public: Sequence[Feature | Undeclared], how: Purchases, data: str | None
+        self, public: Sequence[Feature | Undeclared], how: Purchases, bought: Sequence[Event], data: str | None
     ) -> tuple[list[Feature], int] | None:
         """Return the columns and the number of rows that a resumed training has estimated before, if any."""
         if data is None or not self._columns_file.exists():
@@ -512,7 +525,7 @@ class Network(PrivateEstimator):
             raise FileError(f"'{self._columns_file}' cannot be read: {why(error)}") from error
         except (ValueError, KeyError, TypeError, OptionError) as error:
             raise FileError(f"'{self._columns_file}' is damaged, or is of a training on other columns") from error
-        if events != list(_events(how)) or any(public[at].name != one.name for at, one in estimated.items()):
+        if events != list(bought) or any(public[at].name != one.name for at, one in estimated.items()):
             raise FileError(
                 f"'{self._columns_file}' is of a training on other columns",
                 hint="give another file, or train as before",
@@ -524,13 +537,15 @@ class Network(PrivateEstimator):
             )
         return [estimated[at] if isinstance(one, Undeclared) else one for at, one in enumerate(public)], rows
 
-    def _save_purchases(self, features: Sequence[Feature], rows: int, how: Purchases, data: str | None) -> None:
+    def _save_purchases(
+        self, features: Sequence[Feature], rows: int, how: Purchases, bought: Sequence[Event], data: str | None
+    ) -> None:
         if data is None:
             return
         plain = {
             "columns": [features[at].to_dict() for at in how if at != _ROWS],
             "rows": rows,
-            "events": [one.to_dict() for one in _events(how)],
+            "events": [one.to_dict() for one in bought],
             "data": data,
         }
         with atomic_path(self._columns_file) as temporary:
@@ -552,16 +567,13 @@ def _seeded(seed: int | None) -> Iterator[None]:
 def fingerprint_of(columns: Columns, target: pl.Series | None) -> str:
     """Return a keyed fingerprint of the records."""
     mac = user_hmac()
-    for one in (*columns.values, *([] if target is None else [target])):
+    people = [] if columns.people is None else [columns.people]
+    for one in (*columns.values, *([] if target is None else [target]), *people):
         mac.update(json.dumps([one.name, str(one.dtype)]).encode())
         mac.update(one.to_frame().write_ipc(None, compression="uncompressed").getvalue())
     if isinstance(columns, ImageInputs):
         mac.update(np.ascontiguousarray(columns.array).data)
     return f"hmac-sha256:{mac.hexdigest()}"
-
-
-def _events(how: Purchases) -> tuple[Event, ...]:
-    return tuple(one.event for one in how.values())
 
 
 def _price(how: Purchases) -> float:

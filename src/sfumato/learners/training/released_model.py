@@ -138,7 +138,7 @@ def release_of(training: Training, run: Run, *, alone: bool) -> Release:
     schema = schema_of(training)
     origin = None if training.material is None or training.material.whole is None else training.material.whole.origin
     claims = {"epsilon": facts["spent"], "delta": facts["delta"], "relation": facts["relation"]} if private else {}
-    promise = DifferentialPrivacy(run.epsilon, facts["delta"], facts["relation"]) if private else None
+    promise = DifferentialPrivacy(run.epsilon, facts["delta"], facts["relation"], training.unit) if private else None
     return Release(
         artifact=ReleasedModel(training.models[run.name], schema, claims, replace(training, runs=(run,))),
         method=training.model,

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.release import Release, Releases
 
@@ -252,6 +253,11 @@ class Training(Discreet, Releases):
 
         return {run.name: release_of(self, run, alone=len(self.runs) == 1) for run in self.runs}
 
+    @property
+    def unit(self) -> str:
+        """What the private models protect: a row, or a person with all of their rows."""
+        return UNIT if self.settings.get("rows_per_person") is None else PERSON
+
     def unused(self, run: Run) -> tuple[str, ...]:
         """Return the columns without a known value, which the model of a run could not use.
 
@@ -291,6 +297,7 @@ class Training(Discreet, Releases):
             "runs": [{**run.to_dict(), "unused": list(self.unused(run))} for run in self.runs],
             "together": self.together,
             "charged": self.charged,
+            "unit": self.unit,
             "settings": self.settings,
         }
 

@@ -11,6 +11,9 @@ training. So every record is subject to at most the events of the training (para
 If the training adds Gaussian noise to sums over all records, the scores are one such sum with the combined noise. If it
 draws Poisson samples, the scores are sums over samples of the test part, drawn at the same rates with the same noise;
 only their total is released.
+
+If the training protects people, all of this holds for people: a person is in one part, at most as many of their rows
+are scored as are trained on, samples are of people, and the noise is made for all rows of a person.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from numpy.typing import NDArray
 
 from sfumato.budget.events import Composed, Event, Gaussian, PoissonSampled, Repeated
 from sfumato.budget.noise import Source
-from sfumato.errors import InputError, ModelError
+from sfumato.budget.people import draw_rows, units_of
+from sfumato.data.certificate import PERSON
+from sfumato.errors import InputError, ModelError, OptionError
 from sfumato.learners.dpsgd.sampling import Poisson
 from sfumato.learners.estimators.features import Feature, texts_in
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
@@ -91,16 +96,27 @@ def noisy_scores(model: Any, rows: Any, target: Any, events: Iterable[Event], so
     >>> abs(scores.accuracy - 0.83) < 0.02, scores.margin < 0.01
     (True, True)
     """
-    rounds = _rounds(events)
+    given = tuple(events)
+    bound = _bound(given, getattr(model, "rows_per_person", None))
+    rounds = _rounds(given, bound)
     if not rounds:
         return Scores.none()
-    tallies = tallies_of(model, rows, target)
-    found = _estimate(tallies, rounds, source)
+    if bound is None:
+        tallies = tallies_of(model, rows, target)
+        units = np.arange(tallies.rows)
+    else:
+        columns, _ = model._split(rows, None)
+        if columns.people is None:
+            raise InputError("the model protects people, and the test rows have no person column")
+        kept = draw_rows(columns.people.to_numpy(), bound, source)
+        tallies = tallies_of(model, columns.take(kept), pl.Series("target", target).gather(kept))
+        units = units_of(columns.people.to_numpy()[kept][tallies.known])
+    found = _estimate(tallies, units, rounds, source)
     return _of_classes(found, model.classes_) if hasattr(model, "classes_") else _of_numbers(found, model)
 
 
-def scoring_events(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return the events of `noisy_scores`, given the events of the training.
+def scoring_events(events: Iterable[Event], rows_per_person: int | None = None) -> tuple[Event, ...]:
+    """Return the events of `noisy_scores`, given the events of the training and how many rows of a person count.
 
     Examples
     --------
@@ -108,7 +124,17 @@ def scoring_events(events: Iterable[Event]) -> tuple[Event, ...]:
     >>> scoring_events([PureEvent(0.1), Composed((Gaussian(4.0), Gaussian(4.0)))])
     (Repeated(event=Gaussian(scale=4.0, sensitivity=1.0, relation=<Relation.ADD_REMOVE: 'add-remove'>), times=2),)
     """
-    return tuple(one.event for one in _rounds(events))
+    given = tuple(events)
+    return tuple(one.event for one in _rounds(given, _bound(given, rows_per_person)))
+
+
+def _bound(events: Iterable[Event], rows_per_person: int | None) -> int | None:
+    """Return how many rows of a person are scored; None if rows are protected."""
+    if all(one.unit != PERSON for one in events):
+        return None
+    if rows_per_person is None:
+        raise OptionError("the scores of a model for people need a bound on the rows of a person")
+    return rows_per_person
 
 
 # --- the contribution of a record -----------------------------------------------------------------
@@ -125,7 +151,13 @@ class Tallies:
     cells: Mapping[str, NDArray[np.int64]]
     """A row per record."""
     amounts: Mapping[str, Floats]
-    rows: int
+    known: NDArray[np.bool_]
+    """Which of the given records contribute."""
+
+    @property
+    def rows(self) -> int:
+        """The number of records that contribute."""
+        return int(self.known.sum())
 
     def sums(self, name: str, weights: Floats) -> Floats:
         """Add up the contributions to a kind of sum, each times the weight of its record."""
@@ -168,7 +200,7 @@ def _tally_classes(model: Any, rows: Any, target: Any) -> Tallies:
             "curves": np.ones((len(truth), len(curves))),
             "losses": losses[:, None],
         },
-        len(truth),
+        known,
     )
 
 
@@ -188,7 +220,7 @@ def _tally_numbers(model: Any, rows: Any, target: Any) -> Tallies:
         {"errors": math.sqrt(1 + 1 + 1 / 4 + 1 / 16)},
         {"errors": np.tile(np.arange(4), (len(truth), 1))},
         {"errors": amounts},
-        len(truth),
+        known,
     )
 
 
@@ -211,30 +243,38 @@ def _cap(classes: int) -> float:
 
 @dataclass(frozen=True)
 class _Round:
-    """A number of sums with the same noise multiplier, each over a Poisson sample of the same rate, or over all."""
+    """A number of sums with the same noise, each over a Poisson sample of the same rate, or over all."""
 
-    rate: float
-    multiplier: float
+    one: Gaussian | PoissonSampled
+    """The event of each."""
     times: int
+    bound: int | None = None
+    """How many rows of a person are scored, if people are protected: then the noise multiplier is that for a person."""
+
+    @property
+    def rate(self) -> float:
+        return self.one.rate if isinstance(self.one, PoissonSampled) else 1.0
+
+    @property
+    def multiplier(self) -> float:
+        noise = self.one.event if isinstance(self.one, PoissonSampled) else self.one
+        assert isinstance(noise, Gaussian)
+        return noise.noise_multiplier
 
     @property
     def event(self) -> Event:
-        noise = Gaussian(self.multiplier)
-        one = noise if self.rate == 1 else PoissonSampled(self.rate, noise)
-        return one if self.times == 1 else Repeated(one, self.times)
+        return self.one if self.times == 1 else Repeated(self.one, self.times)
 
 
-def _rounds(events: Iterable[Event]) -> list[_Round]:
+def _rounds(events: Iterable[Event], bound: int | None = None) -> list[_Round]:
     """Return the events that add Gaussian noise: those on samples if there are any, else those on all records."""
-    sampled, full = Counter[tuple[float, float]](), Counter[float]()
+    sampled, full = Counter[PoissonSampled](), Counter[Gaussian]()
     for event, times in _leaves(events):
         if isinstance(event, Gaussian):
-            full[event.noise_multiplier] += times
+            full[event] += times
         elif isinstance(event, PoissonSampled) and isinstance(event.event, Gaussian):
-            sampled[event.rate, event.event.noise_multiplier] += times
-    if sampled:
-        return [_Round(rate, multiplier, times) for (rate, multiplier), times in sampled.items()]
-    return [_Round(1.0, multiplier, times) for multiplier, times in full.items()]
+            sampled[event] += times
+    return [_Round(one, times, bound) for one, times in (sampled or full).items()]
 
 
 def _leaves(events: Iterable[Event], times: int = 1) -> Iterator[tuple[Event, int]]:
@@ -255,12 +295,15 @@ class _Estimate:
     deviations: dict[str, float]
     """The standard deviation of the noise on every number of a kind."""
     draws: float
-    """How often a record was drawn on average; infinity without sampling."""
+    """How often a record, or a person, was drawn on average; infinity without sampling."""
     events: tuple[dict[str, Any], ...]
 
 
-def _estimate(tallies: Tallies, rounds: list[_Round], source: Source) -> _Estimate:
-    """Add up the rounds, weighted by the inverse variance of their noise, and scale the total to all records."""
+def _estimate(tallies: Tallies, units: NDArray[np.int64], rounds: list[_Round], source: Source) -> _Estimate:
+    """Add up the rounds, weighted by the inverse variance of their noise, and scale the total to all records.
+
+    ``units`` has the number of what each record belongs to and is drawn with: itself, or its person.
+    """
     totals = {name: np.zeros(size) for name, size in tallies.sizes.items()}
     variances = dict.fromkeys(tallies.sizes, 0.0)
     scale = draws = 0.0
@@ -268,10 +311,11 @@ def _estimate(tallies: Tallies, rounds: list[_Round], source: Source) -> _Estima
         weights = np.full(tallies.rows, float(one.times))
         if one.rate < 1:
             weights = np.zeros(tallies.rows)
-            if tallies.rows:  # draw for all rounds at once, with one coin per record and round
-                drawn = Poisson(tallies.rows * one.times, one.rate).draw(source)
-                weights = np.bincount(drawn % tallies.rows, minlength=tallies.rows).astype(np.float64)
-        noise = NoisySums(tallies.shares, one.multiplier * math.sqrt(one.times), source)
+            if tallies.rows:  # draw for all rounds at once, with one coin per record, or person, and round
+                count = int(units.max()) + 1
+                drawn = Poisson(count * one.times, one.rate).draw(source)
+                weights = np.bincount(drawn % count, minlength=count).astype(np.float64)[units]
+        noise = NoisySums(tallies.shares, one.multiplier * math.sqrt(one.times), source, rows_per_person=one.bound)
         worth = one.multiplier**-2
         for name, norm in tallies.norms.items():
             totals[name] += worth * noise(name, tallies.sums(name, weights), norm)

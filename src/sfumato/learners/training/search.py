@@ -18,7 +18,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -32,6 +32,7 @@ from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import Composed, Event, Gaussian, Parallel
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
+from sfumato.budget.people import check_bound, for_people
 from sfumato.data.validate import real
 from sfumato.errors import InputError, ModelError, OptionError, SfumatoError
 from sfumato.learners.estimators.estimator import PrivateEstimator
@@ -43,7 +44,9 @@ __all__ = ["PrivateSearch"]
 Settings = dict[str, Any]
 
 _WAYS = ("random-stopping", "composition", "public")
-_NOT_SETTINGS = ("epsilon", "delta", "ledger", "schema", "bounds", "insecure_seed", "checkpoint")
+_NOT_SETTINGS = (
+    "epsilon", "delta", "ledger", "schema", "bounds", "insecure_seed", "checkpoint", "rows_per_person",
+)  # fmt: skip
 _PRECISION = 0.02  # the relative precision of a run's epsilon
 
 
@@ -73,7 +76,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         The fraction of records that a run is scored on.
     score_noise : float
         The standard deviation of the noise on the number of correct predictions of a run; more noise costs less and
-        ranks runs less reliably.
+        ranks runs less reliably. If people have up to b rows, it must be b times as large to cost the same.
     public : tuple, optional
         Public X and y, on which settings are compared with ``way="public"``, at no cost.
     ledger : Ledger, optional
@@ -120,7 +123,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.way == "public":
             return self._on_public(settings, X, y)
         columns, target = self._columns_and_target(X, y)
-        check_delta(self.delta, columns.rows)
+        check_delta(self.delta, columns.unit_count, columns.unit)
         own = self._epsilon_of_a_run(settings, columns, target)
         run = self._run_event(settings, own, columns, target)
         events: tuple[Event, ...] = (self.stopping.event(run) if self._stops else run,)
@@ -242,7 +245,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(f"{type(self.estimator).__name__} predicts nothing that a search could score")
         if len(target) != columns.rows:
             raise InputError(f"X and y must have the same number of records, got {columns.rows:,} and {len(target):,}")
+        self.estimator._check_people(columns)
         return columns, target
+
+    def _bound(self, columns: Columns) -> int | None:
+        """Return how many rows of a person count; None if rows are protected."""
+        return check_bound(columns.person, self.estimator.rows_per_person)
 
     # --- privacy cost ---
 
@@ -253,7 +261,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _run_event(self, settings: list[Settings], epsilon: float, columns: Columns, target: Any) -> Event:
         """Return an event that bounds the cost of a run under any setting, or of all runs if all are tried."""
-        score = Gaussian(self.score_noise)
+        score: Event = Gaussian(self.score_noise)
+        if columns.people is not None:
+            score = for_people(score, self._bound(columns) or 1)
         runs = [
             Composed((*self._with(one, epsilon).events_of(columns, target), score))  # a complete private algorithm
             for one in settings
@@ -289,18 +299,20 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _run(self, setting: Settings, epsilon: float, columns: Columns, target: Any, source: Source) -> _Outcome:
         """Train privately with a setting on a part of the records, and score with noise on the others."""
-        held_out = source.bernoulli(self.holdout, columns.rows)
+        # A person is in one part with all of their rows.
+        held_out = source.bernoulli(self.holdout, columns.unit_count)[columns.units]
         model = self._with(setting, epsilon, insecure_seed=_another(self.insecure_seed, source))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model.fit(_rows(columns, ~held_out), target.filter(~held_out))
-                correct = _correctness(model, _rows(columns, held_out), target.filter(held_out))
+                model.fit(*_part(columns, target, ~held_out))
+                correct = _correctness(model, *model._bounded(*_part(columns, target, held_out)))
         except Exception as error:  # noqa: BLE001 - whether and how a run fails is as private as its score
             return _Outcome(setting, None, -math.inf, error.message if isinstance(error, SfumatoError) else "")
         if model.events_ != self._with(setting, epsilon).events_of(columns, target):
             raise RuntimeError("a run had other events than those paid for")
-        noise = NoisySums({"score": Share(1, 1.0)}, self.score_noise, source)
+        bound = self._bound(columns)
+        noise = NoisySums({"score": Share(1, 1.0)}, self.score_noise / (bound or 1), source, rows_per_person=bound)
         return _Outcome(setting, model, float(noise("score", np.array([correct.sum()]), norm=1.0)[0]))
 
     def _on_public(self, settings: list[Settings], X: Any, y: Any) -> Self:  # noqa: N803
@@ -309,9 +321,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         columns, target = self._columns_and_target(*self.public)
         runs = []
         for setting in settings:
-            held_out = np.random.default_rng(self.seed or 0).random(columns.rows) < self.holdout
-            model = self._with(setting, self.epsilon).fit(_rows(columns, ~held_out), target.filter(~held_out))
-            correct = _correctness(model, _rows(columns, held_out), target.filter(held_out))
+            held_out = np.random.default_rng(self.seed or 0).random(columns.unit_count)[columns.units] < self.holdout
+            model = self._with(setting, self.epsilon).fit(*_part(columns, target, ~held_out))
+            correct = _correctness(model, *_part(columns, target, held_out))
             runs.append(_Outcome(setting, model, float(correct.sum()) / max(len(correct), 1)))
         best = max(runs, key=lambda one: one.score)
         own: PrivateEstimator = clone(self.estimator)
@@ -350,9 +362,8 @@ def _correctness(model: Any, columns: Columns, target: Any) -> NDArray[np.float6
     return np.floor((1 - np.clip(off, 0, 1)) * 2**16) / 2**16
 
 
-def _rows(columns: Columns, kept: NDArray[np.bool_]) -> Columns:
-    values = tuple(one.filter(kept) for one in columns.values)
-    return replace(columns, values=values, **({"array": columns.array[kept]} if hasattr(columns, "array") else {}))
+def _part(columns: Columns, target: pl.Series, kept: NDArray[np.bool_]) -> tuple[Columns, pl.Series]:
+    return columns.take(np.flatnonzero(kept)), target.filter(kept)
 
 
 def _is_list(values: Any) -> bool:

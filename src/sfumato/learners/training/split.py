@@ -4,6 +4,9 @@ Each record of a table is assigned by its own coin. The coin depends on the valu
 never on its position or on other records. So two tables that differ by one record assign all other records alike,
 whatever the key. Equal records are numbered, and each copy has its own coin; which copy gets which number makes no
 difference.
+
+If a table has a person column, people are assigned instead: the coin of a person is made of those of all their records,
+so it depends on nobody else, and no person is in both parts. A record without a person keeps a coin of its own.
 """
 
 from __future__ import annotations
@@ -20,15 +23,16 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.budget.ledger.fingerprint import content_fingerprint
+from sfumato.budget.people import codes_of_people, units_of
 from sfumato.data import datasets
 from sfumato.data.coding import canonical_text, texts_of
 from sfumato.data.schema import Kind, Schema
 from sfumato.data.table import Table, read
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.learners.estimators.features import as_numbers, as_read, classes_of
+from sfumato.learners.estimators.features import as_numbers, as_read, classes_of, person_texts
 from sfumato.learners.options import Split
 
-__all__ = ["Material", "coins_below", "coins_of", "key_of", "material_of", "new_key", "records_of"]
+__all__ = ["Material", "coins_below", "coins_of", "coins_of_people", "key_of", "material_of", "new_key", "records_of"]
 
 KEY_BYTES = 32
 Coins = NDArray[np.uint64]
@@ -70,6 +74,11 @@ class Material(Discreet):
         return self.whole is None
 
     @property
+    def person(self) -> str | None:
+        """The column that says which rows are of the same person, if people are protected."""
+        return None if self.whole is None else self.whole.schema.person
+
+    @property
     def rows(self) -> int:
         """The number of training records."""
         return len(self.train_target)
@@ -105,12 +114,17 @@ class Material(Discreet):
 
 
 def material_of(
-    data: Any, *, target: str | None = None, split: Split | None = None, key: bytes | None = None
+    data: Any,
+    *,
+    target: str | None = None,
+    person: str | None = None,
+    split: Split | None = None,
+    key: bytes | None = None,
 ) -> Material:
     """Load the records and split them into training and test records.
 
-    Each record is held out by its own coin (see `division`): adding a record to a table does not move any other, and
-    the size of each part is random.
+    Each record, or each person, is held out by its own coin (see `division`): adding one to a table does not move any
+    other, and the size of each part is random.
 
     Parameters
     ----------
@@ -118,6 +132,8 @@ def material_of(
         "mnist" is the built-in 10,000 training and 2,000 test images; a table needs a target.
     target : str, optional
         The column to predict; by default the target of the schema, and income for "adult".
+    person : str, optional
+        The column that says which rows are of the same person; by default that of the schema.
     split : Split, optional
     key : bytes, optional
         The secret key of the split of other data; by default a new one.
@@ -127,15 +143,19 @@ def material_of(
     if isinstance(data, datasets.Images) or (named and data == "mnist"):
         if target is not None or split.test is not None:
             raise OptionError("a target and test rows are for tables: images have their labels")
+        if person is not None:
+            raise OptionError("a person column is for tables: every image counts as a person of its own")
         return _images(data, split, key or new_key())
     if split.full or split.root is not None:
         raise OptionError("'full' and a data root are for mnist")
     built_in = named and data in datasets.TABLES
     if built_in:
         table, name, target = datasets.TABLES[data](), data, target or datasets.TARGETS.get(data)
+        if person is not None:
+            raise OptionError(f"every row of '{data}' is a person of its own", hint="leave the person column out")
     else:
         table = Table.of(data if not isinstance(data, str | Path) else read(data, inferred=False)).as_declared()
-        table.schema.refuse_person("training")
+        table = Table.of(table, person=person)
         name = table.origin.name if table.origin else "table"
     public = built_in and split.test is None
     return _table(name, table, target, split, public, key_of(split.seed) if public else key or new_key())
@@ -178,17 +198,24 @@ def _table(name: str, table: Table, target: str | None, split: Split, public: bo
         raise OptionError("a table needs a column to predict", hint="--target NAME, or target=")
     if chosen not in table.schema.names:
         raise ColumnError(f"there is no column '{chosen}' to predict", hint=did_you_mean(chosen, table.schema.names))
-    frame = table.to_polars()
+    if chosen == table.schema.person:
+        raise ColumnError(f"'{chosen}' says which rows are of the same person, so it cannot be predicted")
+    frame, person = table.to_polars(), table.schema.person
     official = public and name == "adult" and datasets.SPLIT in frame.columns
     left_out = [*table.schema.identifiers, *([datasets.SPLIT] if official else [])]
-    kept = [column for column in table.schema.names if column not in left_out]
+    kept = [column for column in table.schema.names if column == person or column not in left_out]
     if split.test is not None:
-        parts = [frame, _given(table, split.test, kept)]
-        coins, how = [coins_of(records_of(part), key) for part in parts], "the rows given for testing"
+        parts, how = [frame, _given(table, split.test, kept)], "the rows given for testing"
+        if person is not None:
+            parts = [_with_people(one, table) for one in parts]
+            parts[1] = _of_others(parts[1], parts[0], person)
+            how = f"{how}, without those of people who are in the table"
+        coins = [_coins(part, person, key) for part in parts]
     else:
-        all_coins = coins_of(records_of(frame), key)
+        frame = _with_people(frame, table)
+        all_coins = _coins(frame, person, key)
         tests = coins_below(all_coins[:, 0], split.holdout)
-        how = f"{split.holdout:.0%} of the rows, each by a coin of its own"
+        how = f"{split.holdout:.0%} of the {'rows' if person is None else 'people'}, each by a coin of its own"
         if official:
             tests, how = (frame[datasets.SPLIT] == "test").to_numpy(), "the official test rows"
         parts, coins = [frame.filter(~tests), frame.filter(tests)], [all_coins[~tests], all_coins[tests]]
@@ -210,6 +237,35 @@ def _table(name: str, table: Table, target: str | None, split: Split, public: bo
     if split.test is not None and not len(test_target):
         raise InputError(f"no test row has a value in '{chosen}'")
     return Material(name, chosen, train, train_target, other_rows, test_target, table, how, is_public=public, key=key)
+
+
+def _with_people(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return rows of a table, or like it, with a person column that no cell gives another type."""
+    person = table.schema.person
+    if person is None or not table.has_inferred_types:
+        return frame
+    return frame.with_columns(person_texts(frame[person]).alias(person))
+
+
+def _coins(frame: pl.DataFrame, person: str | None, key: bytes) -> Coins:
+    """Return the coins of rows: those of their people if there is a person column."""
+    coins = coins_of(records_of(frame), key)
+    return coins if person is None else coins_of_people(coins, units_of(codes_of_people(frame[person])))
+
+
+def _of_others(test: pl.DataFrame, frame: pl.DataFrame, person: str) -> pl.DataFrame:
+    """Return the test rows of people who are not in the table, and those of nobody.
+
+    So everyone is in one part at most. An error instead would reveal that someone is in both.
+    """
+    given, own = test[person], frame[person]
+    if given.dtype != own.dtype:
+        raise ColumnError(
+            f"the person column '{person}' of the test rows is of type {given.dtype}, and that of the table of "
+            f"type {own.dtype}",
+            hint="give both the same type",
+        )
+    return test.filter(~given.is_in(own.drop_nulls().unique().implode()).fill_null(value=False))
 
 
 def _given(table: Table, test: Any, kept: list[str]) -> pl.DataFrame:
@@ -315,6 +371,26 @@ def coins_of(records: Any, key: bytes) -> Coins:
         for number, one in zip(copy.tolist(), whole, strict=True)
     ]
     return np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2)
+
+
+def coins_of_people(coins: Coins, units: NDArray[np.int64]) -> Coins:
+    """Return the coins of the person of each row, given those of the rows and the number of each row's person.
+
+    They are the exclusive or of the coins of all their rows, so they are as random as these, and no matter in which
+    order the rows are. Someone with one row has the coins of that row.
+
+    Examples
+    --------
+    >>> coins = coins_of(np.arange(3), key_of(1))
+    >>> of_people = coins_of_people(coins, np.array([0, 1, 0]))
+    >>> bool((of_people[0] == of_people[2]).all()), bool((of_people[1] == coins[1]).all())
+    (True, True)
+    """
+    if not len(units):
+        return coins
+    order = np.argsort(units, kind="stable")
+    starts = np.flatnonzero(np.diff(units[order], prepend=-1))
+    return np.bitwise_xor.reduceat(coins[order], starts, axis=0)[units]
 
 
 def coins_below(coins: Coins, chance: float) -> NDArray[np.bool_]:

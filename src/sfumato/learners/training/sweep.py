@@ -20,7 +20,9 @@ from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
+from sfumato.budget.people import check_bound
 from sfumato.data import datasets
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
@@ -113,6 +115,8 @@ def train(
     delta: float = 1e-5,
     target: str | None = None,
     regression: bool = False,
+    person: str | None = None,
+    rows_per_person: int | None = None,
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     split: Split | None = None,
@@ -145,6 +149,12 @@ def train(
         The column to predict. Built-in tables have a default.
     regression : bool
         Whether the target is a number.
+    person : str, optional
+        The column that says which rows are of the same person, to protect people instead of rows; that of the schema by
+        default. It is left out of the model. People, not rows, are then held out for testing.
+    rows_per_person : int, optional
+        With a person column: how many rows of a person count, in training as in testing. Of people with more, so many
+        are drawn at random, which nobody learns. It must not be chosen by looking at the data.
     schema : Schema, path or mapping, optional
         What is public of the columns of a table: see `Schema.of`.
     ledger : Ledger or path, optional
@@ -181,7 +191,10 @@ def train(
     asked = _asked(epsilon, privacy)
     kept = None if folder is None else Path(folder)
     key = key_in(kept) if privacy.insecure_seed is None else key_of(privacy.insecure_seed)
-    material = material_of(data if schema is None else _declared(data, schema), target=target, split=split, key=key)
+    given = data if schema is None else _declared(data, schema)
+    material = material_of(given, target=target, person=person, split=split, key=key)
+    if rows_per_person is not None or any(one.epsilon != math.inf for one in asked):
+        check_bound(material.person, rows_per_person)
     material = material.with_target_type(regression=regression)
     model = model or best_model(material.train.shape[1:] if material.are_images else None)
     parameters = {name: value for name, value in options.items() if value is not None and name != "ordinary"}
@@ -190,6 +203,7 @@ def train(
     ledger, test_ledger = _ledgers(ledger, material, split, asked)
     rows = material.public_rows if privacy.rows is None else privacy.rows
     common = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
+    common |= {} if rows_per_person is None else {"rows_per_person": rows_per_person}
     common |= _declared_target(material, regression, parameters.get("classes"), tested=split.test is not None)
     common |= {"seed": split.seed, "rows": rows} if kind.network or kind.images else {}
     estimators = [_estimator(kind, one, regression, {**common, **its_own}, ordinary) for one in asked]
@@ -197,10 +211,12 @@ def train(
     if kept is not None:
         own = {**parameters, **{f"ordinary {name}": value for name, value in ordinary.items()}}
         own |= {"rows": privacy.rows, "scores": split.scores, "budget": ledger is not None}
+        own |= {} if material.person is None else {"person": material.person, "rows_per_person": rows_per_person}
         settings = settings_of(material, model, regression, delta, split.seed, privacy.insecure_seed, own)
     sweep = _Sweep(asked, kind, material, split.scores, ledger, test_ledger, kept, watch, progress)
     runs, models = sweep.run(estimators, settings)
     scores = {} if split.scores == "noisy" else {"scores": split.scores}
+    people = {} if rows_per_person is None else {"rows_per_person": rows_per_person}
     shows_images = material.are_images and material.is_public  # images of the user are records, which no report shows
     return Training(
         data=material.name,
@@ -209,7 +225,7 @@ def train(
         rows=rows,
         runs=tuple(runs),
         together=_together(runs, delta),
-        settings={"tested on": material.split, "seed": split.seed, **scores, **parameters},
+        settings={"tested on": material.split, "seed": split.seed, **scores, **people, **parameters},
         pictures=pictures_of(material.test, material.test_target, models) if shows_images else None,
         models=models,
         charged=ledger is not None,
@@ -365,7 +381,7 @@ def _released_scores(model: Any, material: Material, released: str, book: Ledger
         return exact_scores(model, material.test, material.test_target)
     if released == "none":
         return Scores.none()
-    events = scoring_events(model.events_)
+    events = scoring_events(model.events_, model.rows_per_person)
     if book is not None and events:
         book.charge(Composed(events), note="scores of a model")
     seed = model.insecure_seed  # other noise than in training: the same noise on both could be subtracted
@@ -439,6 +455,15 @@ def _ledgers(
     else:
         ledger = Ledger.of(material.whole, given)
     test_ledger = None if split.test is None else Ledger.find(Table.of(split.test))
+    unit = UNIT if material.person is None else PERSON
+    for one in (ledger, test_ledger):
+        if one is not None and one.unit != unit:
+            raise OptionError(
+                f"the ledger '{one.path}' is for each {one.unit}, and this training protects each {unit}",
+                hint="sfumato budget grant ... --unit person --ledger FILE, and give it with --ledger"
+                if unit == PERSON
+                else "name the person column with person / --person",
+            )
     if (ledger is not None or test_ledger is not None) and any(one.epsilon == math.inf for one in asked):
         raise OptionError(
             "a budget was granted for this data, and a model without privacy cannot be charged to it",

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from sfumato.budget.accounting.pld import distinct_events
 from sfumato.budget.accounting.training_events import missing_charges
 from sfumato.budget.differential_privacy import DifferentialPrivacy, EpsilonBound, bounded_epsilon, read_events
-from sfumato.budget.events import Event
-from sfumato.data.certificate import Certificate, is_regular_file, read_plain
+from sfumato.budget.events import Event, Gaussian
+from sfumato.data.certificate import PERSON, Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
@@ -33,7 +34,7 @@ _MODEL = "model.json"
 _NUMBERS = ("epsilon", "delta", "relation")
 _FACTS = ("format", "estimator", "parameters", "state", "cost", "sfumato")
 """The keys of ``model.json``."""
-_NOT_SETTINGS = {"data", "model", "epsilon", "noise_multiplier", "target", "insecure_seed"}
+_NOT_SETTINGS = {"data", "model", "epsilon", "noise_multiplier", "target", "insecure_seed", "person"}
 """Options of a recipe that a certificate states elsewhere, or not at all."""
 
 
@@ -63,6 +64,7 @@ def verify_model(
     for promise in promises[:1]:
         yield from _accounted(certificate, events, promise)
         yield from (steps or _steps)(certificate, events, model.plain)
+        yield from _people(certificate, events, promise, each=_is_network(model.plain))
         yield from _noise(certificate, model.plain, recipe.plain)
         yield from _scores(certificate, promise)
     yield from _as_in_model(certificate, model.plain, promises)
@@ -225,6 +227,7 @@ def _as_in_recipe(
         return
     others = ["model"] if recipe.get("model") != certificate.method else []
     others += ["target"] if recipe.get("target", certificate.schema.target) != certificate.schema.target else []
+    others += ["person"] if recipe.get("person", certificate.schema.person) != certificate.schema.person else []
     noises, asked = (_asked(recipe.get(name)) for name in ("noise_multiplier", "epsilon"))
     if noises:
         others += [] if same_plain(noises, [certificate.parameters.get("noise_multiplier")]) else ["noise_multiplier"]
@@ -296,6 +299,7 @@ def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[s
             each=_is_network(model) or stated.get("clip") is not None,
             varies=varies,
             dimensions=1,
+            unit=certificate.unit,
         )
     except (SfumatoError, *DAMAGED) as error:
         yield Claim(claim, False, reason_of(error))
@@ -303,6 +307,34 @@ def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[s
     yield Claim(claim, not lacking, lacking or f"all {quote(stated['sampling']['steps'])}")
     if varies:
         yield Claim.unchecked("parameters.events: the noise of all steps but the last", "a schedule varied it")
+
+
+def _people(
+    certificate: Certificate, events: tuple[Event, ...], promise: DifferentialPrivacy, *, each: bool
+) -> Iterator[Claim]:
+    """Compare the unit with the person column and with the bound on the rows of a person.
+
+    If not `each` step clips all rows of a person together, noise is made for as many rows as the bound says.
+    """
+    person, bound = certificate.schema.person, certificate.parameters.get("rows_per_person")
+    if promise.unit != PERSON:
+        if person is not None or bound is not None:
+            yield Claim("it protects rows", False, "a person column or a bound on the rows of a person is stated")
+        return
+    found = "no column" if person is None else quote(person)
+    yield Claim("the schema names the person column", person is not None, found)
+    claim = f"at most {quote(bound)} rows of a person count"
+    if type(bound) is not int or bound < 1:
+        yield Claim(claim, False, "it must be a whole number of at least 1")
+        return
+    if each:
+        sampling = certificate.parameters.get("sampling")
+        drawn = sampling.get("rows_per_person") if isinstance(sampling, dict) else None
+        yield Claim(claim, same_plain(drawn, bound), f"steps draw {quote(drawn)}")
+        return
+    of_sums = {event.sensitivity for event in distinct_events(events) if isinstance(event, Gaussian)}
+    others = sorted(of_sums - {float(bound)})
+    yield Claim(claim, not others, f"noise is for {', '.join(map(quote, others or [bound]))} rows")
 
 
 def _noise(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[Claim]:

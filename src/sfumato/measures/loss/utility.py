@@ -446,7 +446,8 @@ def estimators_of(models: Sequence[str] | Mapping[str, Any], seed: int) -> dict[
         ),
         "tree": sklearn_part("tree").DecisionTreeClassifier(min_samples_leaf=5, random_state=seed),
         "forest": sklearn_part("ensemble").RandomForestClassifier(min_samples_leaf=2, random_state=seed),
-        "boosting": sklearn_part("ensemble").HistGradientBoostingClassifier(random_state=seed),
+        # Without a penalty, the steps for a class of a few rows have no bound, and the model may diverge.
+        "boosting": sklearn_part("ensemble").HistGradientBoostingClassifier(l2_regularization=1.0, random_state=seed),
     }
     for name in models:
         if name not in known:

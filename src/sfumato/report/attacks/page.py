@@ -15,6 +15,7 @@ from sfumato.attacks.auditing.audit import AuditResult
 from sfumato.attacks.base import GUESSING, RATES, AttackResult
 from sfumato.attacks.report import AttackReport
 from sfumato.attacks.statistics import FALSE_POSITIVES_NEEDED
+from sfumato.data.certificate import PERSON
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.pictures import data_uri
 from sfumato.report.charts.plot import interval_bars
@@ -176,13 +177,20 @@ def _audit(audit: AuditResult) -> list[tuple[str, str]]:
         ("shown", f"epsilon is at least {number(audit.epsilon)}, with {sure} confidence; 0 proves nothing"),
         ("could have been shown", f"at most {number(audit.could_have_shown)}, had every guess been right"),
         ("guesses", f"{audit.right:,} of {audit.guesses:,} are right"),
-        ("canaries", f"{audit.canaries:,}, each there by a coin, in {count(audit.runs, 'run')}"),
+        (
+            "canaries",
+            f"{audit.canaries:,}{_people(audit)}, each there by a coin, in {count(audit.runs, 'run')}",
+        ),
         ("method", audit.method),
     ]
     if audit.gaussian is not None:
         facts.insert(2, ("shown if the noise is Gaussian", f"epsilon is at least {number(audit.gaussian)}"))
     held = {True: "held", False: "NOT HELD", None: "not checkable"}
     return facts + [(check.claim, f"{held[check.held]}: {words(check.measured)}") for check in audit.checks]
+
+
+def _people(audit: AuditResult) -> str:
+    return f" people with {count(audit.rows, 'row')}" if audit.claimed.unit == PERSON else ""
 
 
 def _how(report: AttackReport) -> list[tuple[str, str]]:
@@ -197,6 +205,8 @@ def _how(report: AttackReport) -> list[tuple[str, str]]:
         for name, label in (("members", "members"), ("nonmembers", "non-members"), ("rows", "released rows"))
         if target.get(name) is not None
     ]
+    if target.get("unit") == PERSON:
+        known.append(("what is attacked", "people, each with all of their rows: every figure counts people"))
     known.append(("seed", str(report.seed)))
     if results:
         most = max(result.scores.references for result in results)

@@ -35,6 +35,7 @@ _SUMS = {
     "pairs": "how often values of two columns occur together",
     "values": "frequent single values of wide columns",
     "residuals": "where predicted labels are wrong",
+    "further rows": "what stays and what changes from one row of a person to another",
 }
 
 
@@ -43,12 +44,12 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
     table = release.table
     if table.rows > _MOST_ROWS:
         table = Table.of(release.draw(_MOST_ROWS, np.random.default_rng(0)))
-    names = list(release.domain.names)
+    names = list(release.names)
     pairs = relations(table, names)
     page = fill(
         "generator.html",
         title=f"{name}: a generator of synthetic rows",
-        headline=f"{count(release.rows, 'synthetic row')} at {_price(release)}",
+        headline=f"{_drawn(release)} at {_price(release)}",
         facts=_facts(release),
         warnings=[]
         if release.private
@@ -61,6 +62,7 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
         map=pair_map("Strength of each relation", pairs, names) if pairs else None,
         largest=largest_pairs("The strongest relations", pairs) if pairs else None,
         mapped=min(len(names), MOST_COLUMNS),
+        more="people" if release.people else "rows",
         described=[_described(release, one) for one in release.domain.codings],
         folder=name,
         made=_made(release),
@@ -120,6 +122,12 @@ def relations(table: Table, names: list[str]) -> dict[tuple[str, str], float]:
     return found
 
 
+def _drawn(release: Release) -> str:
+    rows = count(release.rows, "synthetic row")
+    people = release.people
+    return rows if people is None else f"{rows} of {'1 person' if people == 1 else f'{people:,} people'}"
+
+
 def _price(release: Release) -> str:
     return f"epsilon {number(float(release.epsilon))} and delta {number(float(release.delta))}"
 
@@ -128,6 +136,8 @@ def _facts(release: Release) -> list[str]:
     facts = [str(one) for one in release.guarantees] or ["nothing is guaranteed"]
     facts.append("no row is that of a person: all were drawn from noisy counts")
     facts.append("drawing more rows costs nothing: the noise was added before, once")
+    if release.people:
+        facts.append(f"nobody was counted with more than {count(release.rows_per_person, 'row')}")
     if release.target:
         facts.append(f"made to predict {release.target} well")
     return facts
@@ -174,7 +184,17 @@ def _made(release: Release) -> list[tuple[str, str]]:
         "settings": release.parameters.get("parameters"),
         "target": release.target or "none",
         "cost of all purchases": str(release.spent),
-        "unit": "one row: the bound is weaker for a person with several rows",
+        "unit": _unit(release),
         "records": "read and counted" if release.scans else "only counted",
     }
     return [(name, words(value)) for name, value in known.items() if value]
+
+
+def _unit(release: Release) -> str:
+    """Say what epsilon protects."""
+    if release.rows_per_person is None:
+        return "one row: the bound is weaker for a person with several rows"
+    if release.people:
+        return "one person: one row and one pair of rows of each were read, and how many rows they have"
+    rows = count(release.rows_per_person, "row")
+    return f"one person: at most {rows} of each were read, drawn at random in secret"

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.learners.training.runs import Run, Training, label_of, surest
+from sfumato.report.model.accountings import events_of
 from sfumato.report.summarise import count, number, share
 
 __all__ = ["Outcome", "PrivacyCost", "known", "outcomes_of", "write", "write_epsilon"]
@@ -39,6 +41,11 @@ class Outcome:
         spent = self.run.facts.get("spent")
         number = known(spent)
         return math.inf if spent == "inf" else self.run.epsilon if number is None else number
+
+    @property
+    def unit(self) -> str:
+        """What the bound is for: a row, or a person with all of their rows."""
+        return next((one.unit for one in events_of(self.run.facts)), UNIT)
 
     @property
     def scored(self) -> bool:
@@ -141,7 +148,10 @@ class PrivacyCost:
     def facts(self) -> list[str]:
         """Return the sentences below the headline."""
         training = self.training
-        sizes = [] if training.rows is None else [f"{count(training.rows, 'row')} to train on"]
+        sizes = []
+        if training.rows is not None:
+            there = f"{training.rows:,} people" if training.unit == PERSON else count(training.rows, "row")
+            sizes.append(f"{there} to train on")
         if self.rows:
             sizes.append(f"{'about ' if self.noisy else ''}{self.rows:,} to test on")
         what = f"{training.model} on {training.data}, to predict {training.target}"
@@ -149,7 +159,7 @@ class PrivacyCost:
         if self.noisy:
             facts.append(
                 "scores of private models are noisy, to protect the test rows: that is part of their epsilon and costs "
-                "nothing more, because a row is used either to train or to test"
+                f"nothing more, because a {training.unit} is used either to train or to test"
             )
             if self.ordinary:
                 facts.append(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sfumato.budget.events import Gaussian, PoissonSampled, Relation
+from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.release import Release
 from sfumato.learners.training.runs import Training
 from sfumato.report.model.accountings import events_of, leaves_of, other_epsilons, shuffled_epsilon
@@ -72,7 +73,7 @@ def render_training(training: Training, *, title: str | None = None) -> str:
     """
     runs = outcomes_of(training)
     verdict = PrivacyCost(training, runs)
-    private = [one for one in runs if one.private]
+    private, of_people = [one for one in runs if one.private], training.unit == PERSON
     rows = [_row(one) for one in runs]
     return fill(
         "training.html",
@@ -101,6 +102,7 @@ def render_training(training: Training, *, title: str | None = None) -> str:
         layers=layers_of(training.pictures, runs),
         guarantees=[(one.label, _made(one), _promise(one), one.seeded) for one in private],
         relations=list(dict.fromkeys(_relation(one) for one in private)),
+        rows_per_person=training.settings.get("rows_per_person"),
         together=_together(training),
         ordinary=len(private) < len(runs),
         accountings=_accountings(private),
@@ -111,7 +113,9 @@ def render_training(training: Training, *, title: str | None = None) -> str:
                 "data": training.data,
                 "model": training.model,
                 "target": training.target,
-                **({} if training.rows is None else {"rows to train on": training.rows}),
+                **(
+                    {} if training.rows is None else {f"{'people' if of_people else 'rows'} to train on": training.rows}
+                ),
                 **training.settings,
             }.items()
         ],
@@ -186,14 +190,15 @@ def _made(one: Outcome) -> str:
         more = f"; and {len(texts) - _MOST_EVENTS} more" if len(texts) > _MOST_EVENTS else ""
         text = "; then ".join(texts[:_MOST_EVENTS]) or "how noise was added is not recorded"
         return f"{text[0].upper()}{text[1:]}{more}."
-    rate = write(sampling.get("rate"))
+    rate, of_rows = write(sampling.get("rate")), one.unit == UNIT
+    record, gradient = ("record", "every record's gradient") if of_rows else ("person", "the gradient of every person")
     drawn = {
-        "poisson": f"each drew every record independently with probability {rate} (Poisson sampling)",
-        "full": "each used all records",
+        "poisson": f"each drew every {record} independently with probability {rate} (Poisson sampling)",
+        "full": f"each used all {'records' if of_rows else 'people'}",
     }.get(str(sampling.get("kind")), f"each used a batch (sampling: {sampling.get('kind')})")
     sigma = write(noise[0]) + (f" to {write(noise[-1])}" if len(noise) > 1 else "")
     return (
-        f"{count(sampling['steps'], 'step')}: {drawn}; every record's gradient was clipped to a norm of {write(clip)}; "
+        f"{count(sampling['steps'], 'step')}: {drawn}; {gradient} was clipped to a norm of {write(clip)}; "
         f"Gaussian noise with a standard deviation of {sigma} clips was added to the sum."
     )
 
@@ -210,10 +215,12 @@ def _promise(one: Outcome) -> str:
     by = f"Accounted by {_ACCOUNTANTS.get(accountant, accountant)}" if isinstance(accountant, str) else "Accounted"
     factor = math.exp(min(one.spent, 700.0))
     times = f"{factor:.3g}" if factor < 1000 else f"{float(f'{factor:.2g}'):,.0f}" if factor < 1e9 else "any number of"
-    other = "with another in its place" if _relation_of(one) is Relation.REPLACE_ONE else "without it"
+    replaced = _relation_of(one) is Relation.REPLACE_ONE
+    record, without = ("a record", "without it") if one.unit == UNIT else (f"a {one.unit}", "without them")
+    other = "with another in its place" if replaced else without
     return (
         f"{by}: epsilon {write_epsilon(one.spent)} at delta {write(delta or 0.0)}. Any result is at most {times} times "
-        f"as likely with a record as {other}" + (f", except with probability {delta:g}." if delta else ".")
+        f"as likely with {record} as {other}" + (f", except with probability {delta:g}." if delta else ".")
     )
 
 
@@ -224,6 +231,11 @@ def _relation_of(one: Outcome) -> Relation:
 def _relation(one: Outcome) -> str:
     """State the neighbouring relation in words."""
     relation = _relation_of(one)
+    if one.unit == PERSON:
+        return (
+            f"The neighbouring relation is “{relation.of_one(PERSON)}”: the table is compared with one that lacks all "
+            f"rows of any one person. A row without a person counts as a person of its own."
+        )
     other = "lacks any one of them" if relation is Relation.ADD_REMOVE else "has any one of them replaced by another"
     return (
         f"The neighbouring relation is “{relation.in_words}”: the table is compared with one that {other}. "

@@ -30,6 +30,8 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
         "noise": str(release.event),
         "groups": "the large ones, selected with noise" if release.plan.discover else "those of the declared domains",
     }
+    if release.settled.people_in_words:
+        facts["people"] = release.settled.people_in_words
     left_out = release.answers - len(lines)
     note = "" if release.private else "The noise came from a given seed: this is reproducible, and not private."
     return facts_page(

@@ -6,9 +6,11 @@ learned is the same, to the bit, as from the table in memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sfumato.data.io.source import File
 from sfumato.data.table import Table
@@ -46,12 +48,19 @@ class FileDescription(Description):
     """What is public of the columns of a file, whose values are read when they are needed."""
 
     table: Table
+    kept: NDArray[np.int64] | None = None
+    """The positions of the records, if they are not all rows of the file."""
 
     @property
     def rows(self) -> int:
         """The number of records."""
-        return self.table.rows
+        return self.table.rows if self.kept is None else len(self.kept)
+
+    def only(self, rows: NDArray[np.int64]) -> FileDescription:
+        """Return the description of the records at some positions, in order."""
+        return self if len(rows) == self.rows else replace(self, kept=rows if self.kept is None else self.kept[rows])
 
     def values(self, name: str) -> pl.Series:
         """Read the values of a column."""
-        return self.table.column(name)
+        values = self.table.column(name)
+        return values if self.kept is None else values.gather(self.kept)

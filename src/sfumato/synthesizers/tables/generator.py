@@ -28,10 +28,10 @@ from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.formulas import unescaped
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Artifact, Layout, Provenance, Release
-from sfumato.data.schema import Schema
+from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
-from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
+from sfumato.errors import FileError, InputError, MissingExtra, OptionError, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
 from sfumato.synthesizers.catalogue import parameters_of
@@ -42,7 +42,9 @@ from sfumato.synthesizers.tables.base import Model, Synthesizer
 from sfumato.synthesizers.tables.columns.constraints import Constraints, draw_rows
 from sfumato.synthesizers.tables.columns.description import Described
 from sfumato.synthesizers.tables.columns.domain import Domain
+from sfumato.synthesizers.tables.further_rows import FurtherRows
 from sfumato.synthesizers.tables.methods.catalogue import method_of
+from sfumato.synthesizers.tables.people import OF_PEOPLE, ROWS, draw_people, frame_of_people, read_people
 from sfumato.synthesizers.tables.plan import TablePlan, plan_of
 
 __all__ = ["MOST_ROWS", "Generator", "drawn_schema", "like"]
@@ -77,6 +79,8 @@ class Generator(Artifact, Discreet):
     scans : whether the method could read the records, not only count them
     escaped : whether formulas among the texts of the stored rows have an apostrophe before them
     library : the kind of frame that `sample` returns: polars, pandas or pyarrow
+    rows_per_person : the most rows of a person that were read, if people are protected
+    further : how further rows follow from the first one, if people with several rows are drawn
 
     Examples
     --------
@@ -101,6 +105,8 @@ class Generator(Artifact, Discreet):
     scans: bool = True
     escaped: bool = False
     library: str = "polars"
+    rows_per_person: int | None = None
+    further: FurtherRows | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else the recipe says."""
 
@@ -110,9 +116,24 @@ class Generator(Artifact, Discreet):
         return self.table.rows
 
     @property
+    def people(self) -> int | None:
+        """The number of people that were drawn when it was made; None if rows were."""
+        return None if self.further is None else int(self.table.column(self.declared.person or "").n_unique())
+
+    @property
+    def unit(self) -> str:
+        """What is protected: a row, or a person."""
+        return self.plan.unit
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns that are drawn, without that of the person."""
+        return tuple(name for name in self.domain.names if self.further is None or name != ROWS)
+
+    @property
     def columns(self) -> int:
-        """The number of columns."""
-        return len(self.domain.names)
+        """The number of columns, without that of the person."""
+        return len(self.names)
 
     @property
     def epsilon(self) -> float:
@@ -171,24 +192,25 @@ class Generator(Artifact, Discreet):
     @property
     def hidden(self) -> float:
         """The number of rows with a value below which it is lost in the noise: two deviations of its count, at best."""
-        return 2 * self.plan.noise * math.sqrt(self.columns)
+        return 2 * self.plan.noise * (self.plan.rows_per_person or 1) * math.sqrt(len(self.domain.names))
 
     @property
     def _about_noise(self) -> str:
         total, hidden = max(self.model.total or 0.0, 1.0), self.hidden
         if self.model.total is None or hidden <= _FREQUENT * total:
             return ""
-        lost = f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and"
+        what = "rows" if self.further is None else "people"
+        lost = f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} {what}, and"
         if total < _COUNTED * hidden:
             enough = self.epsilon * hidden / (_FREQUENT * 1000)
             return (
-                f"{lost} how many rows the table has: with {self.columns} columns, a table of 1,000 rows needs about "
-                f"epsilon {enough:.2g} to show values of a tenth of them"
+                f"{lost} how many {what} the table has: with {self.columns} columns, a table of 1,000 {what} needs "
+                f"about epsilon {enough:.2g} to show values of a tenth of them"
             )
         enough = self.epsilon * hidden / (_FREQUENT * total)
         return (
             f"{lost} the table has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show "
-            "those of a tenth of the rows"
+            f"those of a tenth of the {what}"
         )
 
     @property
@@ -199,10 +221,11 @@ class Generator(Artifact, Discreet):
     @property
     def claims(self) -> dict[str, Any]:
         """The number of drawn rows and, if the noise is secret, the cost by the recorded events."""
+        drawn = {"rows": self.rows} if self.further is None else {"rows": self.rows, "people": self.people}
         if not self.private:
-            return {"rows": self.rows}
+            return drawn
         cost = self.spent
-        return {"rows": self.rows, "epsilon": cost.epsilon, "delta": cost.delta, "relation": cost.relation.value}
+        return {**drawn, "epsilon": cost.epsilon, "delta": cost.delta, "relation": cost.relation.value}
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -224,7 +247,14 @@ class Generator(Artifact, Discreet):
             "noise": self.plan.noise,
             "scans": self.scans,
             "private": self.private,
+            **self._of_people,
         }
+
+    @property
+    def _of_people(self) -> dict[str, Any]:
+        if self.rows_per_person is None:
+            return {}
+        return {"rows_per_person": self.rows_per_person, "people": self.further is not None}
 
     def sample(self, rows: int, *, given: Any = None, seed: int | None = None) -> Any:
         """Return new rows; a seed makes the draw reproducible.
@@ -232,11 +262,11 @@ class Generator(Artifact, Discreet):
         Parameters
         ----------
         rows : int
-            How many rows to draw.
+            How many rows to draw. Of a generator of people, how many people: each has several rows.
         given : mapping or str, optional
-            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Conditions on single
-            columns are drawn directly by the methods tree, aim and independent, however rare they are; otherwise rows
-            are drawn until enough of them meet it, and a rare condition takes longer.
+            What all rows meet, unless people are drawn: ``{"sex": "f", "age": "30..39"}``, or a condition as in a
+            query. Conditions on single columns are drawn directly by the methods tree, aim and independent, however
+            rare they are; otherwise rows are drawn until enough of them meet it, and a rare condition takes longer.
         seed : int, optional
             Draw the same rows again.
 
@@ -248,14 +278,23 @@ class Generator(Artifact, Discreet):
         return like(self.draw(rows, np.random.default_rng(seed), given), self.library)
 
     def draw(self, rows: int, rng: np.random.Generator, given: Any = None) -> pl.DataFrame:
-        """Return new rows as a Polars frame."""
+        """Return new rows as a Polars frame; so many people if people are drawn."""
+        if self.further is not None:
+            if given is not None:
+                raise OptionError("what is given concerns rows, and people are drawn", hint="select rows of the result")
+            count = whole("the number of people", rows, least=0, most=MOST_ROWS // (self.rows_per_person or 1))
+            return frame_of_people(
+                *draw_people(self.model, self.further, self.domain, count, rng, self.constraints),
+                self.domain,
+                self.declared.person or "",
+            )
         count = whole("the number of rows", rows, least=0, most=MOST_ROWS)
         codes = draw_rows(self.model, self.domain, count, rng, constraints=self.constraints, given=given)
         return self.domain.decode(codes)
 
     def release(self, provenance: Provenance, seconds: float, *, charged: bool) -> Release:
         """Return the generator as a release."""
-        promise = DifferentialPrivacy(self.epsilon, self.delta, self.spent.relation)
+        promise = DifferentialPrivacy(self.epsilon, self.delta, self.spent.relation, self.unit)
         stated = {
             "method": self.method.name,
             "parameters": parameters_of(self.method),
@@ -281,10 +320,13 @@ class Generator(Artifact, Discreet):
             "epsilon": self.epsilon,
             "delta": self.delta,
             "rows": self.rows,
+            **({} if self.further is None else {"people": self.people}),
             "utility": {},
             "target": self.target,
             "spent": self.spent.epsilon,
             "relation": self.spent.relation.value,
+            "unit": self.unit,
+            **({} if self.rows_per_person is None else {"rows_per_person": self.rows_per_person}),
             "purchases": self.plan.to_dict(),
             "private": self.private,
             "note": self.note,
@@ -295,6 +337,7 @@ class Generator(Artifact, Discreet):
     def stored_form(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the plain values and the arrays that `write_into` stores."""
         state = self.model.to_state()
+        more = State({}, {}) if self.further is None else self.further.to_state()
         plain = {
             "format": _FORMAT,
             "method": self.method.name,
@@ -303,10 +346,10 @@ class Generator(Artifact, Discreet):
             "bought": {name: list(what) for name, what in self.plan.bought.items()},
             "escaped": self.escaped,
             "plan": self.plan.to_dict(),
-            "settings": dict(state.settings),
+            "settings": {**state.settings, **more.settings},
             "sfumato": sfumato.__version__,
         }
-        return plain, {name: np.ascontiguousarray(one) for name, one in state.arrays.items()}
+        return plain, {name: np.ascontiguousarray(one) for name, one in {**state.arrays, **more.arrays}.items()}
 
     def write_into(
         self,
@@ -331,23 +374,29 @@ class Generator(Artifact, Discreet):
         """Read the generator of a release, ready to draw from."""
         if not is_regular_file(folder / certificate.data):
             raise FileError(f"'{certificate.data}' is missing, or not a regular file")
-        plain = read_facts(folder / FACTS, _KEYS, format=_FORMAT)
+        plain = read_facts(folder / FACTS, _KEYS, format=_FORMAT, optional=OF_PEOPLE)
         arrays = read_arrays(folder / ARRAYS)
         try:
             domain, escaped = _domain(plain["domain"]), _truth(plain["escaped"])
             method = method_of(plain["method"], plain["parameters"])
+            rows_per_person, people = read_people(plain, certificate.schema, domain)
+            state = State(plain["settings"], arrays)
             return cls(
                 table=_stored_rows(
-                    folder / certificate.data, drawn_schema(certificate.schema, domain), escaped=escaped
+                    folder / certificate.data,
+                    drawn_schema(certificate.schema, domain, people=people),
+                    escaped=escaped,
                 ),
                 domain=domain,
-                model=method.model.from_state(domain.axes, domain.label, State(plain["settings"], arrays)),
+                model=method.model.from_state(domain.axes, domain.label, state),
                 method=method,
-                plan=_plan(plain, domain, method),
+                plan=_plan(plain, domain, method, rows_per_person, people=people),
                 declared=certificate.schema,
                 private=_truth(plain["private"]),
                 scans=_truth(plain["scans"]),
                 escaped=escaped,
+                rows_per_person=rows_per_person,
+                further=FurtherRows.from_state(domain.axes[:-1], state) if people else None,
                 options={"seed": certificate.parameters.get("seed")},
             )
         except (SfumatoError, *DAMAGED) as error:
@@ -378,10 +427,11 @@ def like(frame: pl.DataFrame, library: str) -> Any:
         raise MissingExtra("this kind of frame needs pyarrow", hint="pip install 'sfumato[arrow]'") from error
 
 
-def drawn_schema(declared: Schema, domain: Domain) -> Schema:
-    """Return the declared columns that are drawn."""
+def drawn_schema(declared: Schema, domain: Domain, *, people: bool = False) -> Schema:
+    """Return the declared columns that are drawn; if people are, with that of the person."""
     known = {one.name: one for one in declared.columns if not one.role.is_identifier}
-    return Schema(known[name] for name in domain.names if name in known)
+    person = [Column(name=declared.person, role=Role.PERSON)] if people and declared.person else []
+    return Schema([*person, *(known[name] for name in domain.names if name in known)])
 
 
 def _stored_rows(path: Path, schema: Schema, *, escaped: bool) -> Table:
@@ -404,7 +454,9 @@ def _domain(plain: Mapping[str, Any]) -> Domain:
     return domain
 
 
-def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> TablePlan:
+def _plan(
+    plain: Mapping[str, Any], domain: Domain, method: Synthesizer, rows_per_person: int | None, *, people: bool
+) -> TablePlan:
     """Return the plan that follows from the method, the columns and the noise."""
     bought = plain["bought"]
     if not isinstance(bought, dict) or not bought.keys() <= {one.name for one in domain.codings}:
@@ -415,10 +467,11 @@ def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Tabl
         raise InputError("of a column its domain, bounds or decimals are bought")
     described = [Described.before(one, bought.get(one.name, ())) for one in domain.codings]
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
-    return derived(plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise))
+    terms: dict[str, Any] = {"noise": noise, "rows_per_person": rows_per_person, "people": people}
+    return derived(plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), **terms))
 
 
 def _truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InputError("'private', 'scans' and 'escaped' must be true or false")
+        raise InputError("'private', 'scans', 'escaped' and 'people' must be true or false")
     return value

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 
 from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.events import Event
+from sfumato.budget.people import for_people
 from sfumato.budget.query.discovery import SelectCategories
 from sfumato.errors import OptionError
 from sfumato.learners.estimators.noisy_sums import Share
 from sfumato.synthesizers.plan import Plan, Purchase, multiplier
+from sfumato.synthesizers.steps import Steps
 from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.columns.description import SHARE, Described, selections
 from sfumato.synthesizers.tables.columns.description import shares as description_shares
+from sfumato.synthesizers.tables.further_rows import further_shares
 
 __all__ = ["TablePlan", "plan_of"]
 
@@ -38,8 +41,10 @@ class TablePlan(Plan):
     def beforehand(self) -> tuple[Purchase, ...]:
         """The domains that are bought."""
         return tuple(
-            Purchase(f"domain of {name}", one.event, one.epsilon / self.epsilon, describes=True)
-            for name, one in self.columns.items()
+            Purchase(f"domain of {name}", event, one.epsilon / self.epsilon, describes=True)
+            for (name, one), event in zip(
+                self.columns.items(), _selected(self.columns, self.rows_per_person), strict=True
+            )
         )
 
     def purchase(self, name: str, event: Event, share: float) -> Purchase:
@@ -66,6 +71,8 @@ def plan_of(
     *,
     scans: bool = True,
     noise: float | None = None,
+    rows_per_person: int | None = None,
+    people: bool = False,
 ) -> TablePlan:
     """Return the plan of a method for a table; it depends on nothing that is private.
 
@@ -81,24 +88,50 @@ def plan_of(
         Whether the records can be read, not only counted.
     noise : float, optional
         The noise multiplier, if it is known; by default the smallest one that costs at most epsilon.
+    rows_per_person : int, optional
+        The most rows of a person, if people are protected.
+    people : bool
+        Whether people with several rows are drawn. The last column is then the number of rows of a person, and sums
+        read one row of each.
     """
     chosen = selections(described, epsilon, delta)
+    rows_per_person = 1 if people else rows_per_person
     # The shares must not depend on what is bought: an undeclared number may turn out to be wide.
     asked = method.shares([one.axis for one in described], label, scans=scans)
+    if rows_per_person not in (None, 1) and any(isinstance(one, Steps) for one in asked.values()):
+        raise OptionError(
+            f"the method '{method.name}' draws rows, not people, in each step of its training, so it cannot protect "
+            f"people with {rows_per_person} rows",
+            hint="use another method, such as tree, or rows_per_person=1",
+        )
+    if people:
+        asked = {**asked, **further_shares(asked)}
     shares = {**description_shares(described, math.fsum(one.worth for one in asked.values())), **asked}
     if noise is None:
-        noise = _noise(described, shares, epsilon, delta)
+        noise = _noise(described, shares, epsilon, delta, rows_per_person)
         if noise is None:
-            raise _too_small(described, shares, epsilon, delta)
+            raise _too_small(described, shares, epsilon, delta, rows_per_person)
     bought = {one.name: one.bought for one in described if one.bought}
-    return TablePlan(epsilon, delta, shares, noise, chosen, bought)
+    return TablePlan(epsilon, delta, shares, noise, rows_per_person, chosen, bought)
 
 
-def _noise(described: Sequence[Described], shares: Mapping[str, Share], epsilon: float, delta: float) -> float | None:
+def _selected(columns: Mapping[str, SelectCategories], rows_per_person: int | None) -> list[Event]:
+    """Return the cost of selecting categories, from one row of each person if people are protected."""
+    events = (one.event for one in columns.values())
+    return [one if rows_per_person is None else for_people(one, 1) for one in events]
+
+
+def _noise(
+    described: Sequence[Described],
+    shares: Mapping[str, Share],
+    epsilon: float,
+    delta: float,
+    rows_per_person: int | None,
+) -> float | None:
     """Return the noise multiplier; None if no amount of noise is enough."""
-    before = [one.event for one in selections(described, epsilon, delta).values()]
+    before = _selected(selections(described, epsilon, delta), rows_per_person)
     try:
-        return multiplier(before, shares, epsilon, delta)
+        return multiplier(before, shares, epsilon, delta, rows_per_person=rows_per_person)
     except OptionError:
         if spent(before, delta).epsilon == math.inf:  # delta is too small, and the error says so
             raise
@@ -106,11 +139,16 @@ def _noise(described: Sequence[Described], shares: Mapping[str, Share], epsilon:
 
 
 def _too_small(
-    described: Sequence[Described], shares: Mapping[str, Share], epsilon: float, delta: float
+    described: Sequence[Described],
+    shares: Mapping[str, Share],
+    epsilon: float,
+    delta: float,
+    rows_per_person: int | None,
 ) -> OptionError:
     """Return the error that says which epsilon is reachable."""
     tried = (digit * 10.0**power for power in range(math.floor(math.log10(epsilon)), 2) for digit in (1, 2, 5))
-    reached = next((one for one in tried if one > epsilon and _noise(described, shares, one, delta) is not None), None)
+    larger = (one for one in tried if one > epsilon)
+    reached = next((one for one in larger if _noise(described, shares, one, delta, rows_per_person) is not None), None)
     bought = sum(bool(one.bought) for one in described)
     what = f"with what must be bought of {bought} of " if bought else "for "
     least = "" if reached is None else f"; about {reached:g} can"

@@ -31,6 +31,14 @@ from sfumato.synthesizers.tables.engine_records import describe_elsewhere
 from sfumato.synthesizers.tables.file_records import describe_file
 from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
 from sfumato.synthesizers.tables.methods.catalogue import method_of
+from sfumato.synthesizers.tables.people import (
+    People,
+    check_people,
+    draw_people,
+    frame_of_people,
+    learn_people,
+    rows_of_a_person,
+)
 from sfumato.synthesizers.tables.plan import plan_of
 
 __all__ = ["run_recipe", "synthesize"]
@@ -51,6 +59,9 @@ def synthesize(
     weights: str | None = None,
     given: Any = None,
     keep: Sequence[str] = (),
+    person: str | None = None,
+    rows_per_person: int | None = None,
+    people: int | None = None,
     declared_only: bool = False,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     seed: int | None = None,
@@ -89,6 +100,15 @@ def synthesize(
     keep : sequence of str
         Columns to make up although their names or values look like names of people or free text. Without it, such a
         column raises an error if it is undeclared. The error is for you: it depends on the rows.
+    person : str, optional
+        The column that says which rows are of the same person, to protect people instead of rows; that of the schema by
+        default. It is not learned. A ledger must be one for people: ``Ledger.grant(..., unit="person")``.
+    rows_per_person : int, optional
+        With a person column: how many rows of a person count. Of people with more, so many are drawn at random, which
+        nobody learns. Noise is as many times as large.
+    people : int, optional
+        Draw so many people with up to ``rows_per_person`` rows each, instead of rows. The person column then has a new
+        number for each. One row and one pair of rows of each person are read, with the noise for a single row.
     declared_only : bool
         Whether to raise an error instead of buying.
     ledger : Ledger or path, optional
@@ -126,27 +146,48 @@ def synthesize(
     chosen.prepare()
     is_public = isinstance(table, str) and table in datasets.TABLES and not Path(table).exists()
     condition = None if given is None else given_condition(given)
-    given = _table(table, schema, is_public)
+    given = _table(table, schema, is_public, person)
+    owner = given.schema.person
+    check_people(given.schema, rows_per_person, people)
+    if people is not None:
+        for name, option in (("rows", rows), ("weights", weights), ("given", condition)):
+            if option is not None:
+                raise OptionError(f"'{name}' is for drawing rows, and people are drawn", hint="leave it out")
     kept = _kept(keep, given)
     if not is_public:
         refuse_names(given, kept)
     usual = datasets.TARGETS.get(str(table)) if is_public else None
     wanted = target if target is not None else given.schema.target or usual
+    for what, column in (("target", wanted), ("weights", weights)):
+        if owner is not None and column == owner:
+            raise OptionError(f"column '{owner}' cannot be both the person and the {what}")
     buys = not declared_only
+    plain = Table.of(given, identifiers=given.schema.identifiers)  # the person is left out like others
     every = (
-        describe_elsewhere(given, buy_decimals=buys)
-        or describe_file(given, buy_decimals=buys)
-        or Description.of(given, buy_decimals=buys)
+        describe_elsewhere(plain, buy_decimals=buys)
+        or describe_file(plain, buy_decimals=buys)
+        or Description.of(plain, buy_decimals=buys)
     )
+    owners = None if owner is None else _owners(every, owner)
     every = every.without(given.schema.identifiers)
-    check_delta(delta, every.rows)
+    check_delta(delta, every.rows if owners is None else owners.count)
     rules = Constraints.of([*given.schema.constraints, *Constraints.of(constraints).items])
     counted, every = _weights(weights, every)
     rules.check(every.described, wanted, condition)
     learned = every.without(rules.computed)
     label = _label(wanted, learned)
     _check(learned.described, label, wanted, declared_only=declared_only)
-    plan = plan_of(chosen, learned.described, label, epsilon, delta, scans=learned.scans)
+    more = [] if people is None else [rows_of_a_person(rows_per_person or 1)]
+    plan = plan_of(
+        chosen,
+        [*learned.described, *more],
+        label,
+        epsilon,
+        delta,
+        scans=learned.scans,
+        rows_per_person=rows_per_person,
+        people=people is not None,
+    )
     book = _ledger(ledger, given)
     if book is not None:
         book.charge(plan.event, note="synthesis of a table", private=insecure_seed is None)
@@ -155,19 +196,41 @@ def synthesize(
     own = seed if seed is not None else insecure_seed
     learning, drawing = (np.random.default_rng(one) for one in np.random.SeedSequence(own).spawn(2))
     sums = plan.sums(Source(insecure_seed=insecure_seed))
-    # Not the source of the sums: with a seed, both would draw the same noise.
-    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
+    # Not the source of the sums: with a seed, all would draw the same noise.
+    source, choosing = (
+        Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**bit) for bit in (128, 129)
+    )
+    described, visits, further = learned, None, None
     try:
-        codings = learned.estimate(plan.columns, sums, source)
+        if owners is not None and people is not None:
+            visits = owners.draw(rows_per_person or 1, choosing)
+            described = learned.only(visits.first)
+        elif owners is not None:
+            chosen_rows = owners.at_most(rows_per_person or 1, choosing)
+            counted = None if counted is None else counted[chosen_rows]
+            learned, owners = learned.only(chosen_rows), owners.only(chosen_rows)
+            described = learned.only(owners.at_most(1, choosing))
+        codings = described.estimate(plan.columns, sums, source)
         if label is not None and not codings[label].feature.domain:
             raise InputError(
                 f"no class of the target '{wanted}' is frequent enough to be found at epsilon {epsilon:g}",
                 hint="declare its classes as a domain, or leave out the target",
             )
-        domain = rules.domain(codings, label, every.described, every.columns.names)
-        model = chosen.learn(learned.records(domain, counted), sums, learning)
-        count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
-        codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
+        domain = rules.domain(
+            (*codings, *(each.coding() for each in more)),
+            label,
+            (*every.described, *more),
+            (*every.columns.names, *(each.name for each in more)),
+        )
+        if visits is None:
+            model = chosen.learn(learned.records(domain, counted), sums, learning)
+            count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
+            codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
+            frame = domain.decode(codes)
+        else:
+            model, further = learn_people(chosen, domain, learned, visits, sums, learning)
+            drawn = draw_people(model, further, domain, people or 1, drawing, rules)
+            frame = frame_of_people(*drawn, domain, owner or "")
     except SfumatoError as error:
         how, hint = "spent" if book is None else "charged", error.hint
         asked = () if condition is None else condition.columns
@@ -177,10 +240,11 @@ def synthesize(
     report(0.8)
     declared = _declared(given, wanted, rules, kept)
     library = _library(given)
-    frame = like(domain.decode(codes), library)
     report(1.0)
     generator = Generator(
-        table=Table(frame, drawn_schema(declared, domain), layout=_layout(given)),
+        table=Table(
+            like(frame, library), drawn_schema(declared, domain, people=people is not None), layout=_layout(given)
+        ),
         domain=domain,
         model=model,
         method=chosen,
@@ -189,11 +253,15 @@ def synthesize(
         declared=declared,
         private=insecure_seed is None,
         library=library,
+        rows_per_person=rows_per_person,
+        further=further,
         options={
             **_options(table if is_public else None, rows, seed, insecure_seed, declared_only),
             "weights": weights,
             "constraints": rules.texts or None,
             "given": None if condition is None else str(condition),
+            "rows_per_person": rows_per_person,
+            "people": people,
         },
     )
     if is_public:
@@ -227,20 +295,28 @@ def _options(data: Any, rows: Any, seed: Any, insecure_seed: Any, declared_only:
     return {**stated, "declared_only": declared_only or None}
 
 
-def _table(given: Any, schema: Any, is_public: bool) -> Table:
+def _owners(every: Description, person: str) -> People:
+    """Return the people of all rows."""
+    if not every.scans:
+        raise InputError(
+            "which rows of a person count is drawn at random, but these rows can only be counted where they are",
+            hint="fetch the table, or make the person column an identifier, to protect rows",
+        )
+    return People.of(every.values(person))
+
+
+def _table(given: Any, schema: Any, is_public: bool, person: str | None) -> Table:
     """Return the table with what is declared of it; its rows do not decide how they are read."""
     if is_public:
         if schema is not None:
             raise OptionError(f"'{given}' is built in: what is public of it is known", hint="leave out the schema")
-        return datasets.without_split(datasets.TABLES[given]())
+        return Table.of(datasets.without_split(datasets.TABLES[given]()), person=person)
     if isinstance(given, str) and not Path(given).exists() and "://" not in given:
         close = did_you_mean(given, datasets.BUILT_IN)
         if close.startswith("did you mean"):
             raise OptionError(f"there is no file '{given}'", hint=close)
     data = read(given, inferred=False) if isinstance(given, str | Path) else given
-    table = Table.of(data, schema=schema).as_declared()
-    table.schema.refuse_person("a synthetic table")
-    return table
+    return Table.of(Table.of(data, schema=schema).as_declared(), person=person)
 
 
 def _weights(name: str | None, every: Description) -> tuple[Any, Description]:

@@ -35,7 +35,7 @@ from sfumato.synthesizers.tables.columns.constraints import Determines
 from sfumato.synthesizers.tables.columns.description import Described, declared_ends
 from sfumato.synthesizers.tables.columns.domain import Coding, Computed, Values
 from sfumato.synthesizers.tables.generator import Generator
-from sfumato.synthesizers.verification import keeps_its_promise, nothing_else, number_is_private, same_terms
+from sfumato.synthesizers.verification import COST, keeps_its_promise, nothing_else, number_is_private, same_terms
 
 __all__ = ["rows_in_domain", "verify_generator"]
 
@@ -61,9 +61,11 @@ def verify_generator(folder: Path, certificate: Certificate) -> Iterator[Claim]:
     yield Claim("its events follow from its method, columns and noise", same, f"{len(derived)} purchases")
     yield _noise_in_state(found)
     yield from keeps_its_promise(found, certificate, events)
-    yield same_terms(found, certificate)
+    known = (*(COST if found.private else ()), *([] if found.further is None else ["people"]))
+    yield same_terms(found, certificate, known)
     yield _columns(found, certificate)
     yield _recipe(folder, found, certificate)
+    yield from _unit(found, certificate)
     yield from _rows(folder, found, certificate)
     yield from number_is_private(certificate)
     yield Claim.unchecked("its noise was drawn as described, and from the data", "the noisy numbers do not show it")
@@ -87,7 +89,7 @@ def _columns(found: Generator, certificate: Certificate) -> Claim:
     """Check that every domain and all bounds are declared, bought, or those of a type."""
     declared = {one.name: one for one in certificate.schema.columns}
     others = []
-    for coding in found.domain.codings:
+    for coding in found.domain.codings if found.further is None else found.domain.codings[:-1]:
         name, column = coding.feature.name, declared.get(coding.feature.name)
         bought = {*found.plan.bought.get(name, ())}
         if column is None or column.role.is_identifier:
@@ -154,9 +156,20 @@ def _recipe(folder: Path, found: Generator, certificate: Certificate) -> Claim:
         "weights": recipe.options.get("weights"),
         "constraints": found.constraints.texts or None,
         "given": recipe.options.get("given"),
+        "rows_per_person": found.rows_per_person,
+        "people": recipe.options.get("people") and certificate.claims.get("people"),
     }
     same = same_plain(recipe.options, own) and recipe.schema == certificate.schema
     return Claim(claim, same, "the same" if same else "another method, cost, target, seed, or other columns")
+
+
+def _unit(found: Generator, certificate: Certificate) -> Iterator[Claim]:
+    """Check that the unit is that of the events; how many rows of a person were read shows in no number."""
+    if certificate.unit != found.unit:
+        yield Claim(f"the unit is a {certificate.unit}", False, f"its events protect a {found.unit}")
+    if found.rows_per_person is not None:
+        few = "one row and one pair of rows" if found.further else f"at most {found.rows_per_person} rows"
+        yield Claim.unchecked(f"{few} of each person were read", "only the maker of the release knows")
 
 
 def _rows(folder: Path, found: Generator, certificate: Certificate) -> Iterator[Claim]:
@@ -170,6 +183,9 @@ def _rows(folder: Path, found: Generator, certificate: Certificate) -> Iterator[
     yield Claim(claim, True, f"all {rows:,}")
     stated = certificate.claims.get("rows")
     yield Claim(f"rows is {quote(stated)}", same_number(stated, rows), rows)
+    if found.further is not None:
+        stated = certificate.claims.get("people")
+        yield Claim(f"people is {quote(stated)}", same_number(stated, found.people), found.people)
 
 
 def rows_in_domain(path: Path, found: Generator) -> int:
@@ -178,14 +194,15 @@ def rows_in_domain(path: Path, found: Generator) -> int:
         raise InputError(f"the table is missing, or larger than {_MOST_BYTES:,} bytes")
     text = File(path).text if path.suffix != ".parquet" else None
     lazy = pl.scan_parquet(path) if text is None else text.without_blank_lines(text.scan())
-    if tuple(lazy.collect_schema().names()) != found.domain.names:
+    person = [] if found.further is None else [found.declared.person]
+    if lazy.collect_schema().names() != [*person, *found.names]:
         raise InputError("the table has other columns than the generator")
     rows = int(lazy.select(pl.len()).collect().item())
     if rows * found.columns > min(_MOST_CELLS, 64 * size + _MOST_CELLS):
         raise InputError(f"the table has more than {_MOST_CELLS:,} cells")
     needed = {name for one in found.constraints.items for name in one.columns}
     codes = {}
-    for name, coding in found.domain.by_name.items():
+    for name, coding in ((name, found.domain.by_name[name]) for name in found.names):
         values = lazy.select(column(name)).collect()[name]
         if text is not None:
             values = _values_of(values, text, coding, escaped=found.escaped)
@@ -193,12 +210,23 @@ def rows_in_domain(path: Path, found: Generator) -> int:
             raise InputError(f"column '{quote(name)}' has a value that is not in its domain")
         if name in needed:
             codes[name] = coding.encode(values)
+    if found.further is not None:
+        _check_people(lazy.select(column(found.declared.person or "")).collect().to_series(), found)
     if codes and not found.constraints.met(found.domain, codes).all():
         raise InputError("a row does not meet the constraints")
     for one in found.domain.computed:
         if (np.array(one.lookup)[codes[one.source]] != codes[one.coding.name]).any():
             raise InputError(f"column '{quote(one.coding.name)}' is not computed from '{quote(one.source)}'")
     return rows
+
+
+def _check_people(person: pl.Series, found: Generator) -> None:
+    """Raise an error unless people are numbered from 1 on, row by row, and nobody has too many rows."""
+    numbers = person.cast(pl.Int64).to_numpy()
+    if len(numbers) and (numbers[0] != 1 or not np.isin(np.diff(numbers), (0, 1)).all()):
+        raise InputError("the people of the table are not numbered from 1 on")
+    if np.bincount(numbers).max(initial=0) > (found.rows_per_person or 1):
+        raise InputError(f"a person of the table has more than {found.rows_per_person} rows")
 
 
 def _values_of(texts: pl.Series, text: TextFile, coding: Coding, *, escaped: bool) -> pl.Series:

@@ -10,6 +10,7 @@ declare is bought:
 - the decimals of a number, by a histogram of how many decimals each value has.
 
 All histograms together are one noisy sum: each record is in one bin of each, so k histograms have norm sqrt(k).
+Where people are protected, one row of each person is described.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ __all__ = [
     "WEIGHTS",
     "Described",
     "Description",
+    "OfOneRow",
     "declared_ends",
     "most_weight",
     "record_weights",
@@ -53,6 +55,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 SHARE = "columns"
 """The name of the noisy sum that describes numbers."""
@@ -72,6 +75,13 @@ _RARE = 0.01  # the share of values that may have more decimals
 _YEARS = (1900, 2101)
 _DAY = 86_400.0
 _UNITS = {"d": _DAY, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+@dataclass(frozen=True)
+class OfOneRow(Share):
+    """Sums to which each person adds one row, however many rows other sums read of them."""
+
+    bounds_people: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -278,6 +288,13 @@ class Description:
         described = tuple(self.described[at] for at in left)
         return replace(self, columns=replace(self.columns, values=values), described=described)
 
+    def only(self, rows: Ints) -> Description:
+        """Return the description of the records at some positions, in order."""
+        if len(rows) == self.rows:
+            return self
+        values = tuple(one.gather(rows) for one in self.columns.values)
+        return replace(self, columns=replace(self.columns, values=values))
+
     @property
     def axes(self) -> list[Axis]:
         """What is known of the columns beforehand."""
@@ -349,10 +366,10 @@ def shares(described: Sequence[Described], others: float) -> dict[str, Share]:
     Examples
     --------
     >>> shares([Described("age", Values.WHOLE, pl.Int64(), step=1.0)], 1.0)
-    {'columns': Share(times=1, worth=0.02)}
+    {'columns': OfOneRow(times=1, worth=0.02)}
     """
     wanted = sum(one.wants_bounds + one.wants_step for one in described)
-    return {SHARE: Share(1, min(max(_FOR_EACH * wanted, _LEAST), _MOST) * others)} if wanted else {}
+    return {SHARE: OfOneRow(1, min(max(_FOR_EACH * wanted, _LEAST), _MOST) * others)} if wanted else {}
 
 
 def selections(described: Sequence[Described], epsilon: float, delta: float) -> dict[str, SelectCategories]:
