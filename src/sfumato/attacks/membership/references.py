@@ -96,7 +96,7 @@ def halves_of(records: Records, models: int, seed: int) -> Bools:
     --------
     >>> inside = halves_of(Records(np.arange(6), people=[1, 1, 1, 2, 3, 4]), 2, seed=0)
     >>> inside[0].tolist(), inside[1].tolist()
-    ([False, False, False, True, False, True], [True, True, True, False, True, False])
+    ([True, True, True, False, True, False], [False, False, False, True, False, True])
     """
     found: Bools = halves(records.persons, models, seed)[:, records.owners]
     return found
