@@ -360,15 +360,19 @@ class Partitioner(Anonymizer):
         """Decide for people, also with smaller groups that are then merged; the finer of both partitions is kept."""
         self._refuse_divided()
         problem.require_reachable()
-        self._learn(problem.weighted(), table, y)
+        self._divide(problem.weighted(), table, y)
         self._settle(problem)
         if problem.spread < _SPREAD:
             return
         first = dict(vars(self))
-        self._learn(problem.weighted(_EASES[0] * problem.spread), table, y)
+        self._divide(problem.weighted(_EASES[0] * problem.spread), table, y)
         self._settle(problem)
         if len(self.published_[0]) <= len(first["published_"][0]):
             vars(self).update(first)
+
+    def _divide(self, problem: Problem, table: Table, y: Any) -> None:
+        """Divide the records into groups, which `_settle` publishes."""
+        self.members_, self.exact_ = self._members(problem), 0
 
     def _settle(self, problem: Problem) -> None:
         """Merge groups that do not keep a guarantee for people, and publish the groups with all of their rows."""

@@ -312,6 +312,9 @@ class Guided(Partitioner):
             group_of[of_leaf] = np.arange(len(of_leaf))
             self.routes_ = Routes(tree, group_of, self.published_)
 
+    def _divide(self, problem: Problem, table: Table, y: Any) -> None:
+        self._learn(problem, table, y)
+
     def _settle(self, problem: Problem) -> None:
         before = self.groups_
         super()._settle(problem)
