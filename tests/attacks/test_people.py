@@ -328,10 +328,37 @@ def test_what_is_wrong_with_a_person_column_is_one_sentence() -> None:
         RunRecipe(release.recipe)(Records(frame), seed=0)
 
 
-@pytest.mark.parametrize("protect", ["dp:epsilon=1", "synthetic:epsilon=1", "mondrian:k=4+dp:epsilon=1"])
-def test_a_protection_of_rows_is_refused_for_people(protect: str) -> None:
-    with pytest.raises(OptionError, match="is about rows, and column 'patient' asks to protect people"):
+@pytest.mark.parametrize("model", ["tree", "boosting", "mlp"])
+@pytest.mark.parametrize("protect", ["dp:epsilon=1,delta=1e-3,rows=2", "synthetic:epsilon=1,delta=1e-3,rows=2"])
+def test_a_private_protection_is_for_people(model: str, protect: str) -> None:
+    table = sf.Table.of(visits(0), person="patient")
+    train = procedure_of(model, protect, table, "ill")
+    fitted = train(records_of(table, "ill"), seed=1)
+    made = getattr(fitted, "generator_", fitted)
+    events = made.events if protect.startswith("synthetic") else made.events_
+    assert {one.unit for one in events} == {"person"}
+    assert set(fitted.predict(records_of(table, "ill").frame)) <= set(fitted.classes_)
+    asked = {"target": "ill", "model": model, "protect": protect, "person": "patient", "attacks": ["loss"]}
+    assert {one.unit for one in sf.attack(visits(0), **asked).results} == {"person"}
+
+
+@pytest.mark.parametrize(
+    ("protect", "part"),
+    [
+        ("dp:epsilon=1", "does not say how many of their rows count"),
+        ("synthetic:epsilon=1", "does not say how many of their rows count"),
+        ("dp:epsilon=1,rows=0", "must be a whole number of at least 1, got '0'"),
+        ("mondrian:k=4+dp:epsilon=1,rows=2", "is about rows, and column 'patient' asks to protect people"),
+    ],
+)
+def test_a_protection_that_is_not_for_people_is_refused(protect: str, part: str) -> None:
+    with pytest.raises(OptionError, match=part):
         sf.attack(visits(0), target="ill", model="tree", protect=protect, person="patient")
+
+
+def test_rows_of_people_need_a_person_column() -> None:
+    with pytest.raises(OptionError, match="'dp:epsilon=1,delta=1e-05,rows=2' is for people"):
+        sf.attack(visits(0).drop("patient"), target="ill", model="tree", protect="dp:epsilon=1,rows=2")
 
 
 # --- the command ---------------------------------------------------------------------------------

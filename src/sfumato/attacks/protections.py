@@ -49,7 +49,7 @@ _PRIVATE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-_WITH_EPSILON = {"dp": ("epsilon", "delta"), "synthetic": ("epsilon", "delta", "method")}
+_WITH_EPSILON = {"dp": ("epsilon", "delta", "rows"), "synthetic": ("epsilon", "delta", "rows", "method")}
 """The options of protections that have an epsilon."""
 _GUIDED: dict[str, Any] = {"guide": "soft", "cut_by": "qi", "transform": False}  # one way, instead of trying several
 _LABEL = "label"
@@ -67,6 +67,7 @@ class Protection:
     guarantees : of the training rows, as a text; empty for "dp" and "synthetic"
     epsilon, delta : for "dp" and "synthetic"; with a method of anonymization, of the training on the anonymous rows
     method : for "synthetic", how rows are made up
+    rows : with an epsilon for people, how many rows of a person count
     """
 
     name: str
@@ -74,12 +75,13 @@ class Protection:
     epsilon: float | None = None
     delta: float = 1e-5
     method: str | None = None
+    rows: int | None = None
 
     def __str__(self) -> str:
         if self.epsilon is None:
             return f"{self.name}:{self.guarantees}"
-        method = "" if self.method is None else f",method={self.method}"
-        private = f"epsilon={self.epsilon:g},delta={self.delta:g}{method}"
+        more = "".join(f",{name}={value}" for name, value in (("rows", self.rows), ("method", self.method)) if value)
+        private = f"epsilon={self.epsilon:g},delta={self.delta:g}{more}"
         return f"{self.name}:{self.guarantees}+dp:{private}" if self.guarantees else f"{self.name}:{private}"
 
 
@@ -87,12 +89,13 @@ def protection(text: str) -> Protection:
     """Parse a protection: ``guided:k=100``, ``mondrian:k=10``, ``dp:epsilon=1``, ``synthetic:epsilon=1,method=tree``.
 
     ``guided:k=50+dp:epsilon=1`` trains with noise on anonymous rows. The anonymity of these rows is guaranteed; epsilon
-    is not, because one person can change how the rows of others are recoded, before there is any noise.
+    is not, because one person can change how the rows of others are recoded, before there is any noise. With
+    ``dp:epsilon=1,rows=3``, epsilon is for people, of whom three rows each count.
 
     Examples
     --------
     >>> protection("dp:epsilon=2")
-    Protection(name='dp', guarantees='', epsilon=2.0, delta=1e-05, method=None)
+    Protection(name='dp', guarantees='', epsilon=2.0, delta=1e-05, method=None, rows=None)
     >>> str(protection("mondrian:k=10,l=2"))
     'mondrian:k=10,l=2'
     >>> protection("gided:k=10")
@@ -143,7 +146,12 @@ def _private(kind: str, rest: str) -> Protection:
     delta = real("delta", numbers["delta"], above=0, below=1)
     if "method" in given:
         method_of(given["method"])
-    return Protection(kind, "", real("epsilon", numbers["epsilon"], above=0), delta, given.get("method"))
+    rows = given.get("rows")
+    if rows is not None and not (rows.isdecimal() and int(rows)):
+        raise OptionError(f"rows of the protection '{kind}' must be a whole number of at least 1, got '{rows}'")
+    return Protection(
+        kind, "", real("epsilon", numbers["epsilon"], above=0), delta, given.get("method"), int(rows) if rows else None
+    )
 
 
 def procedure_of(model: Any, protect: Protection | str | None, table: Table, target: str) -> FitEstimator:
@@ -163,7 +171,7 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
     table : Table
         All rows that the attack is about. Its schema says which columns are quasi-identifiers (all features, if it
         names none), and which bounds and domains are public: what it does not declare is taken from the rows. With a
-        person column, methods of anonymization count people; "dp" and "synthetic" protect rows, and are refused.
+        person column, methods of anonymization count people; "dp" and "synthetic" need ``rows``.
     target : str
         The column to predict.
 
@@ -184,15 +192,18 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
     """
     names, person = features_of(table, target), table.schema.person
     protect = protection(protect) if isinstance(protect, str) else protect
-    if person is not None and protect is not None and protect.epsilon is not None:
-        table.schema.refuse_person(f"the protection '{protect}'")
+    _check_people(protect, table)
     estimator, taken = estimator_of(model, protect, table, target)
-    if protect is None or protect.name == "dp":
+    if protect is None:
         return FitEstimator(estimator, columns=names, notes=taken)
+    if protect.name == "dp":
+        return FitEstimator(estimator, columns=names, person=person, notes=taken)
     if protect.name == "synthetic":
         public, classes, notes = _public(table, target, names)
-        made_up = SyntheticTraining(estimator, protect.epsilon, protect.delta, protect.method, public, classes)
-        return FitEstimator(made_up, columns=names, notes=notes)
+        made_up = SyntheticTraining(
+            estimator, protect.epsilon, protect.delta, protect.method, public, classes, rows_per_person=protect.rows
+        )
+        return FitEstimator(made_up, columns=names, person=person, notes=notes)
     schema, notes = _roles(table, names)
     notes = [*taken, *notes, *([_RECODED] if protect.epsilon is not None else [])]
     if person is not None:
@@ -205,6 +216,22 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         schema, notes = with_domains(schema, table), [*notes, _LATTICE]
     model = AnonymousTraining(estimator, protect.name, protect.guarantees, schema)
     return FitEstimator(model, columns=names, person=person, notes=notes)
+
+
+def _check_people(protect: Protection | None, table: Table) -> None:
+    """Raise an `OptionError` if an epsilon does not protect what the table asks for."""
+    if protect is None or protect.epsilon is None:
+        return
+    person = table.schema.person
+    if protect.guarantees:
+        table.schema.refuse_person(f"the protection '{protect}'")
+    if person is None and protect.rows is not None:
+        raise OptionError(f"the protection '{protect}' is for people", hint="name their column with person / --person")
+    if person is not None and protect.rows is None:
+        raise OptionError(
+            f"column '{person}' asks to protect people, and '{protect}' does not say how many of their rows count",
+            hint=f"for example {protect.name}:epsilon={protect.epsilon:g},rows=3",
+        )
 
 
 def estimator_of(model: Any, protect: Protection | str | None, table: Table, target: str) -> tuple[Any, list[str]]:
@@ -292,6 +319,8 @@ class SyntheticTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What is public of the features.
     classes : sequence
         The public classes.
+    rows_per_person : int, optional
+        How many rows of a person count, if the schema has a person column.
     insecure_seed : int, optional
         Makes the rows reproducible.
     """
@@ -304,10 +333,12 @@ class SyntheticTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: str | None = None,
         schema: Any = None,
         classes: Any = (),
+        rows_per_person: int | None = None,
         insecure_seed: int | None = None,
     ) -> None:
         self.estimator, self.epsilon, self.delta, self.method = estimator, epsilon, delta, method
         self.schema, self.classes, self.insecure_seed = schema, classes, insecure_seed
+        self.rows_per_person = rows_per_person
 
     def fit(self, X: pl.DataFrame, y: Any) -> Self:  # noqa: N803 - scikit-learn's names
         """Make up rows, and fit the estimator to them."""
@@ -322,20 +353,25 @@ class SyntheticTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.epsilon,
             delta=self.delta,
             method=self.method,
-            keep=self.schema.names,
+            keep=self._features,
             ledger=False,
+            rows_per_person=self.rows_per_person,
             insecure_seed=self.insecure_seed,
         )
         rows = release.table.to_polars().drop_nulls(label)
-        drawn = rows.drop(label).cast({name: X.schema[name] for name in self.schema.names}, strict=False)
+        drawn = rows.drop(label).cast({name: X.schema[name] for name in self._features}, strict=False)
         self.generator_ = release
         self.estimator_ = clone(self.estimator).fit(drawn, np.asarray([texts[one] for one in rows[label].to_list()]))
         self.classes_ = self.estimator_.classes_
         return self
 
+    @property
+    def _features(self) -> list[str]:
+        return [one.name for one in self.schema.columns if not one.role.is_identifier]
+
     def predict_proba(self, X: pl.DataFrame) -> NDArray[Any]:  # noqa: N803
         """Return the probability of each class."""
-        return np.asarray(self.estimator_.predict_proba(X.select(self.schema.names)))
+        return np.asarray(self.estimator_.predict_proba(X.select(self._features)))
 
     def predict(self, X: pl.DataFrame) -> NDArray[Any]:  # noqa: N803
         """Return the most probable class."""
@@ -412,7 +448,8 @@ def _differentially_private(
     public, classes, notes = _public(table, target, names)
     name, options = _PRIVATE[model]
     made = getattr(learners, name)
-    return made(epsilon=protect.epsilon, delta=protect.delta, schema=public, classes=classes, **options), notes
+    cost = {"epsilon": protect.epsilon, "delta": protect.delta, "rows_per_person": protect.rows}
+    return made(**cost, schema=public, classes=classes, **options), notes
 
 
 def _public(table: Table, target: str, names: list[str]) -> tuple[Schema, tuple[Any, ...], list[str]]:
@@ -426,6 +463,8 @@ def _public(table: Table, target: str, names: list[str]) -> tuple[Schema, tuple[
         )
         for one in read
     )
+    if table.schema.person is not None:
+        public = Schema([*public.columns, table.schema[table.schema.person]])
     taken = [one.name for one in described if isinstance(one, Undeclared)]
     classes = table.schema[target].domain
     if classes is None:
