@@ -6,7 +6,7 @@ from a rule, at client level with rounds and a distance that were chosen on trai
 python benchmarks/federation.py xrays --choose       # the validation scores that the settings follow from
 python benchmarks/federation.py xrays --seeds 5      # pooled, 3 and 10 clients, masks, absences
 python benchmarks/federation.py digits --level record --seeds 3  # epsilon 1, 3 and 8 per record
-python benchmarks/federation.py digits --level client --seeds 3 --at-once  # and per client
+python benchmarks/federation.py digits --level client --seeds 5 --at-once  # and per client
 """
 
 from __future__ import annotations

@@ -29,7 +29,14 @@ _NAMES = {
     "10-a": "10 clients, first setting",
     "10-b": "10 clients, second setting",
 }
-_PRIVATE = {"rounds": 10, "epochs": 2, "learning_rate": 0.02, "momentum": 0.9, "decay": False, "augment": False}
+_PRIVATE: dict[str, Any] = {
+    "rounds": 10,
+    "epochs": 2,
+    "learning_rate": 0.02,
+    "momentum": 0.9,
+    "decay": False,
+    "augment": False,
+}
 """With privacy: noise is for every round, so they are fewer."""
 _DATA = "the same X-rays at 28x28 pixels (PneumoniaMNIST): 4,708 for training, the same 624 for testing"
 
