@@ -268,7 +268,8 @@ class Trainer:
                 held_out = None if validation is None else Samples.of(*validation, self.module, self.loss)
                 if self.private:
                     self._refuse_mixing(samples)
-            step, sampler, samples = self._begin(samples)
+            step, sampler = self._begin(samples)
+            samples = self._that_count(samples)
             epoch = max(1, round(sampler.rows / sampler.expected))
             every = epoch * math.ceil(self._account.progress.total / epoch / _MOST_REPORTS)
             source, began = self._source("samples"), time.monotonic()
@@ -367,8 +368,8 @@ class Trainer:
         if self.augment is not None:
             refuse_mixing_augment(self.augment, example)
 
-    def _begin(self, samples: Samples) -> tuple[Step, Sampler, Samples]:
-        """Read the checkpoint, plan the steps, and return the step, the sampler and the samples that count."""
+    def _begin(self, samples: Samples) -> tuple[Step, Sampler]:
+        """Read the checkpoint, plan the steps, and return the step and the sampler."""
         rows = self.processes.total(len(samples)) if self.rows is None else self.rows
         trained = sum(one.numel() for one in self.module.parameters() if one.requires_grad)
         noisy, bound = max(trained + (self.adaptive is not None), self.least_dimensions), samples.rows_per_person
@@ -392,7 +393,7 @@ class Trainer:
         if self.adaptive:
             for stage in self._account.progress.ahead:
                 self.adaptive.for_sum(stage.noise_multiplier, sampler.expected)  # fail now, not half way
-        return step, sampler, self._that_count(samples)
+        return step, sampler
 
     def _that_count(self, samples: Samples) -> Samples:
         """Return the rows that count of each person; a run that continues keeps those that it began with."""
