@@ -329,8 +329,9 @@ def _people(
         return
     if each:
         sampling = certificate.parameters.get("sampling")
-        drawn = sampling.get("rows_per_person") if isinstance(sampling, dict) else None
-        yield Claim(claim, same_plain(drawn, bound), f"steps draw {quote(drawn)}")
+        drawn = sampling if isinstance(sampling, dict) else {}
+        same = drawn.get("unit") == PERSON and same_plain(drawn.get("rows_per_person"), bound)
+        yield Claim(claim, same, f"steps draw {quote(drawn.get('rows_per_person'))} of a {quote(drawn.get('unit'))}")
         return
     of_sums = {event.sensitivity for event in distinct_events(events) if isinstance(event, Gaussian)}
     others = sorted(of_sums - {float(bound)})
