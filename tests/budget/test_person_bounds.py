@@ -545,3 +545,14 @@ def test_the_command_refuses_bounds_in_one_sentence(sfumato: Any) -> None:
     ran = sfumato(*asked, "--groups-per-person", "2", "--rows-per-group", "3", "--dry-run", "--json")
     assert ran.json["event"]["times"] == 2
     assert (ran.json["groups_per_person"], ran.json["rows_per_group"], ran.json["width"]) == (2, 3, 36.0)
+
+
+@pytest.mark.parametrize("more", [[], ["x,f"], ["007,f"], ["9007199254740993,m"]])
+def test_one_odd_cell_of_a_text_file_neither_joins_nor_parts_other_people(more: list[str], tmp_path: Path) -> None:
+    cells = ["7,f", "7.0,m", "8.50,f", "8.5,m", "1e3,f", "2.0,f", *more]
+    (tmp_path / "visits.csv").write_text("\n".join(["id,sex", *cells]) + "\n")
+    table = sf.Table.of(tmp_path / "visits.csv").as_declared()
+    schema = sf.Schema([sf.Column(name="sex", domain=("f", "m"))])
+    terms = {"schema": schema, "epsilon": 1, "delta": 0, "discover": False, "confidence": 0.95}
+    rows = _Rows.of(table, Plan.of(table, "count by sex", person="id", rows_per_person=1, **terms))
+    assert sorted(np.bincount(rows.each_person()).tolist()) == [1] * (2 + len(more)) + [2, 2]

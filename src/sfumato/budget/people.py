@@ -44,6 +44,7 @@ from sfumato.budget.events import (
 )
 from sfumato.budget.noise import Source
 from sfumato.data.certificate import PERSON, UNIT
+from sfumato.data.coding import person_texts
 from sfumato.data.validate import whole
 from sfumato.engines.tuples import Tuples
 from sfumato.engines.tuples import group as group_rows
@@ -131,6 +132,8 @@ def check_bound(person: str | None, rows: Any) -> int | None:
 def people_of(tuples: Tuples, person: str) -> Ints:
     """Return the person of each tuple; that of tuples without one is -1.
 
+    In a text file, one cell can change how all others are read, so people are told apart by their texts.
+
     Examples
     --------
     >>> from sfumato.data.table import Table
@@ -140,9 +143,9 @@ def people_of(tuples: Tuples, person: str) -> Ints:
     [0, 1, -1]
     """
     position = tuples.position[person]
-    people = tuples.codes[:, position].astype(np.int64)
-    gap = tuples.domains[position].missing
-    return people if gap is None else np.where(people == gap, NOBODY, people)
+    values = tuples.domains[position].values
+    whose = codes_of_people(values if values.dtype.is_integer() else person_texts(values))
+    return whose[tuples.codes[:, position]]
 
 
 def draw_rows(people: Ints, rows: int, source: Source) -> Ints:

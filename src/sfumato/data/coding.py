@@ -30,8 +30,10 @@ __all__ = [
     "codes_in",
     "encode",
     "encode_column",
+    "person_texts",
     "positions_in",
     "refuse_nested",
+    "replace_values",
     "texts_of",
     "with_kind",
 ]
@@ -39,6 +41,7 @@ __all__ = [
 _CALENDAR = (-719_162, 2_932_896)  # the days of the years 1 to 9999, counted from 1970
 _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _NUMBER = re.compile(r"[+-]?(?:(?!0\d)\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|[+-]?(?:inf|nan|Inf|NaN)")
+_WHOLE = re.compile(r"-?[1-9]\d*|0")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
 _NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
 
@@ -236,3 +239,29 @@ def canonical_text(text: str) -> str | None:
         except ValueError:  # not a valid date or time
             return text
     return text
+
+
+def person_texts(values: pl.Series) -> pl.Series:
+    """Return a person column as texts, each cell independently; long whole numbers stay exact.
+
+    Examples
+    --------
+    >>> person_texts(pl.Series([2**60 + 1, None])).to_list(), person_texts(pl.Series(["7.0", "007"])).to_list()
+    (['1152921504606846977', None], ['7', '007'])
+    """
+    distinct = values.unique()
+    known = (None if value is None or value != value else str(value).strip() for value in distinct.to_list())
+    texts = [one if one is None or _WHOLE.fullmatch(one) else canonical_text(one) for one in known]
+    return replace_values(values, distinct, pl.Series(texts, dtype=pl.String))
+
+
+def replace_values(values: pl.Series, distinct: pl.Series, by: pl.Series) -> pl.Series:
+    """Replace each of the distinct values by the one at the same position.
+
+    Examples
+    --------
+    >>> replace_values(pl.Series([3, 5, 3]), pl.Series([3, 5]), pl.Series(["a", "b"])).to_list()
+    ['a', 'b', 'a']
+    """
+    table, rows = pl.DataFrame({"value": distinct, "by": by}), values.rename("value").to_frame()
+    return rows.join(table, on="value", how="left", nulls_equal=True, maintain_order="left")["by"]

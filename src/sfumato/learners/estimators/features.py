@@ -7,7 +7,6 @@ values outside the domain count as unknown, each record independently. So a mode
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from sfumato.budget.noise import Source
 from sfumato.budget.people import codes_of_people, units_of
 from sfumato.budget.query.discovery import FindBounds, SelectCategories
 from sfumato.data.certificate import PERSON, UNIT
-from sfumato.data.coding import canonical_text
+from sfumato.data.coding import canonical_text, person_texts, replace_values
 from sfumato.data.hierarchies.label_paths import is_missing, text_of
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
@@ -41,7 +40,6 @@ __all__ = [
     "classes_of",
     "column_of",
     "describe",
-    "person_texts",
     "scale_bounds",
     "texts_in",
 ]
@@ -50,7 +48,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _DAY = r"^(\d{4}-\d\d-\d\d)(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"  # dates in text files
-_WHOLE = re.compile(r"-?[1-9]\d*|0")
 _LONGEST, _SHORTEST = 1e100, 1e-100  # distance between bounds, such that squares fit into floats
 
 
@@ -167,20 +164,6 @@ class Columns:
         return cls(values, None, named=False, objects=frozenset(one.name for one in values) if mixed else frozenset())
 
 
-def person_texts(values: pl.Series) -> pl.Series:
-    """Return a person column as texts, each cell independently; long whole numbers stay exact.
-
-    Examples
-    --------
-    >>> person_texts(pl.Series([2**60 + 1, None])).to_list(), person_texts(pl.Series(["7.0", "007"])).to_list()
-    (['1152921504606846977', None], ['7', '007'])
-    """
-    distinct = values.unique()
-    known = (None if value is None or value != value else str(value).strip() for value in distinct.to_list())
-    texts = [one if one is None or _WHOLE.fullmatch(one) else canonical_text(one) for one in known]
-    return _replace(values, distinct, pl.Series(texts, dtype=pl.String))
-
-
 def _names(given: Any) -> Any:
     """Return the names of the columns of a frame; of an array, what is not a name."""
     return getattr(given, "column_names", None) or getattr(given, "columns", [0])
@@ -218,7 +201,7 @@ class Feature:
         place = {text: code for code, text in enumerate(self.domain)}
         distinct = values.unique()
         codes = [len(place) if text is None else place.get(text, len(place)) for text in _texts(distinct)]
-        found = _replace(values, distinct, pl.Series(codes, dtype=pl.Int64)).fill_null(len(place))
+        found = replace_values(values, distinct, pl.Series(codes, dtype=pl.Int64)).fill_null(len(place))
         return found.to_numpy().astype(np.int64)
 
     def cells(self, values: pl.Series, most: int) -> Ints:
@@ -464,7 +447,7 @@ def as_read(values: pl.Series) -> pl.Series:
     (['1', None, '2'], ['1', 'x'])
     """
     distinct = values.unique()
-    return _replace(values, distinct, pl.Series(_texts(distinct), dtype=pl.Categorical)).rename(values.name)
+    return replace_values(values, distinct, pl.Series(_texts(distinct), dtype=pl.Categorical)).rename(values.name)
 
 
 def as_numbers(values: pl.Series) -> pl.Series:
@@ -603,9 +586,3 @@ def _texts(values: pl.Series) -> list[str | None]:
         for value in distinct.to_list()
     }
     return [read.get(value) for value in values.to_list()]
-
-
-def _replace(values: pl.Series, distinct: pl.Series, by: pl.Series) -> pl.Series:
-    """Replace each of the distinct values by the one at the same position."""
-    table, rows = pl.DataFrame({"value": distinct, "by": by}), values.rename("value").to_frame()
-    return rows.join(table, on="value", how="left", nulls_equal=True, maintain_order="left")["by"]

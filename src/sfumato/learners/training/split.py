@@ -25,11 +25,11 @@ from sfumato._repr import Discreet
 from sfumato.budget.ledger.fingerprint import content_fingerprint
 from sfumato.budget.people import codes_of_people, units_of
 from sfumato.data import datasets
-from sfumato.data.coding import canonical_text, texts_of
+from sfumato.data.coding import canonical_text, person_texts, texts_of
 from sfumato.data.schema import Kind, Schema
 from sfumato.data.table import Table, read
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.learners.estimators.features import as_numbers, as_read, classes_of, person_texts
+from sfumato.learners.estimators.features import as_numbers, as_read, classes_of
 from sfumato.learners.options import Split
 
 __all__ = ["Material", "coins_below", "coins_of", "coins_of_people", "key_of", "material_of", "new_key", "records_of"]
