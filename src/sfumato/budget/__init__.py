@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from sfumato.budget.people import BoughtRowsPerPerson as BoughtRowsPerPerson
     from sfumato.budget.people import MaxGroupsPerPerson as MaxGroupsPerPerson
     from sfumato.budget.people import MaxRowsPerPerson as MaxRowsPerPerson
+    from sfumato.budget.people import codes_of_people as codes_of_people
     from sfumato.budget.query.answer import QueryAnswer as QueryAnswer
     from sfumato.budget.query.answer import Row as Row
     from sfumato.budget.query.discovery import CountRows as CountRows
@@ -93,7 +94,7 @@ __getattr__, __dir__, __all__ = lazy(
         "mechanisms.selection": "ExponentialMechanism Extreme NoisyMax Quantile SparseVector",
         "mechanisms.statistics": "Answer ContingencyTable Count Histogram Mean Sum Variance",
         "noise": "Source",
-        "people": "BoughtRowsPerPerson MaxGroupsPerPerson MaxRowsPerPerson",
+        "people": "BoughtRowsPerPerson MaxGroupsPerPerson MaxRowsPerPerson codes_of_people",
         "query.discovery": "CountRows FindBounds FindRowsPerPerson SelectCategories",
         "query.preview": "Preview",
         "query.answer": "QueryAnswer Row",
