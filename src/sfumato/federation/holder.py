@@ -91,7 +91,8 @@ class TrainingHolder:
         self.events: tuple[Event, ...] = ()
         self.sent = 0
         self.record, self.insecure_seed = record, insecure_seed
-        self.people, self._drawn = self._people_of(people), None
+        self.people = self._people_of(people)
+        self._drawn: NDArray[np.int64] | None = None
         if record is not None and record.exists():
             self._restore(record)
         if self.people is not None:
@@ -262,7 +263,7 @@ class TrainingHolder:
             steps=steps * plan.updates,
             course=lambda way: 1.0,
         )
-        more = {"dimensions": size, "rows_per_person": plan.rows_per_person}
+        more: dict[str, Any] = {"dimensions": size, "rows_per_person": plan.rows_per_person}
         sampler = Full(rows, **more) if full else Poisson(rows, plan.batch / rows, **more)
         account.open(sampler)
         return account, sampler, steps

@@ -269,7 +269,7 @@ def train_with_processes(
     for name, (inputs, targets) in holdings.parts.items():
         (place / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         keys[name] = make_identity(place / name)
-        whose = {} if holdings.people is None else {"people": holdings.people[name]}
+        whose: dict[str, Any] = {} if holdings.people is None else {"people": holdings.people[name]}
         with atomic_path(place / name / _SAMPLES, mode=0o600) as temporary, temporary.open("wb") as file:
             np.savez(file, inputs=inputs, targets=targets, **whose)
     agreed = agreement(plan, holdings.coding, secure, keys)
@@ -357,7 +357,7 @@ def train_with_hosts(
     people = [] if plan.person is None else [Column(name=plan.person, role=Role.PERSON)]
     schema = Schema([*people, *coding.schema.columns]) if people else coding.schema
     holdings = Holdings("the holders' own", coding, {}, None, schema)
-    asked = {"model": plan.model, "epsilon": "none" if plan.epsilon is None else plan.epsilon}
+    asked: dict[str, Any] = {"model": plan.model, "epsilon": "none" if plan.epsilon is None else plan.epsilon}
     asked |= {} if plan.person is None else {"person": plan.person, "rows_per_person": plan.rows_per_person}
     recipe = Recipe("federate", asked, schema)
     return federated_release(found, holdings, recipe, secure=agreed.secure, seconds=time.monotonic() - began)
