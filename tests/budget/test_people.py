@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.budget import (
     ApproximateEvent,
+    DiscreteGaussian,
     DiscreteLaplace,
     Event,
     FixedSampled,
@@ -151,6 +152,13 @@ def test_events_for_people() -> None:
         for_people(for_people(Gaussian(2.0), 3), 3)
     with pytest.raises(sf.errors.OptionError, match="must protect one unit"):
         Composed((Gaussian(2.0), for_people(Gaussian(2.0), 3)))
+
+
+@pytest.mark.parametrize("step", [PoissonSampled(0.1, Gaussian(2.0)), DiscreteLaplace(1e6), DiscreteGaussian(1e6)])
+def test_parts_that_people_are_in_cost_what_they_do_for_rows(step: Event) -> None:
+    """Also where the account replaces events by others: tiny ones, and wide discrete noise."""
+    parts = Parallel((Composed((Repeated(step, 3), ApproximateEvent(0.0, 1e-9))), step))
+    assert spent([for_people(parts, 1)], 1e-5).epsilon == spent([parts], 1e-5).epsilon
 
 
 def test_what_is_not_bounded_is_refused(ledger: sf.Ledger) -> None:

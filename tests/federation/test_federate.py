@@ -340,11 +340,3 @@ def test_an_agreement_that_was_changed_is_refused(tmp_path):
         read_agreement(agreed)
     with pytest.raises(InputError, match="missing or damaged"):
         read_agreement(tmp_path / "nothing.json")
-
-
-def test_holders_whose_tables_name_people_are_refused() -> None:
-    frame = pl.DataFrame({"patient_id": [1, 1, 2] * 50, "age": range(150), "ill": ["no", "yes", "no"] * 50})
-    declared = [sf.Column(name="patient_id", role="person"), sf.Column(name="age", bounds=(0, 150))]
-    schema = sf.Schema([*declared, sf.Column(name="ill", domain=("no", "yes"))])
-    with pytest.raises(sf.errors.OptionError, match="a federated training is about rows, and column 'patient_id'"):
-        sf.federate({name: sf.Table(frame, schema) for name in "ab"}, target="ill", rounds=1)

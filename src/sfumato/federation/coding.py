@@ -13,10 +13,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sfumato.budget.people import codes_of_people
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, SchemaError
-from sfumato.learners.estimators.features import Columns, Feature, Features, Undeclared, classes_of, describe, texts_in
+from sfumato.learners.estimators.features import (
+    Columns,
+    Feature,
+    Features,
+    Undeclared,
+    classes_of,
+    describe,
+    person_texts,
+    texts_in,
+)
 from sfumato.learners.networks.architectures import ImageInputs
 
 __all__ = ["KNOTS", "SCALE", "Coding"]
@@ -142,12 +152,25 @@ class Coding:
                 warnings.simplefilter("ignore", UserWarning)
                 columns = self.features.align(_selected(table, list(self.features.names)), "the federation")
                 inputs = self.features.matrix(columns, KNOTS).astype(np.float32)
-            given_labels = pl.Series(self.target, table.to_polars()[self.target] if labels is None else labels)
-            targets = Feature(self.target, domain=texts_in(self.classes)).codes(given_labels)
+            targets = self._targets(table, labels)
             known = targets < len(self.classes)
         if len(inputs) != len(targets):
             raise InputError(f"there are {len(inputs):,} records and {len(targets):,} labels")
         return inputs[known], targets[known]
+
+    def people(self, records: Any, person: str, labels: Any = None) -> NDArray[np.int64]:
+        """Return whose each of the `samples` of a table is: a number for each person, -1 for a row of nobody."""
+        table = Table.of(records).as_declared()
+        if person not in table.schema.names:
+            raise ColumnError(f"the table has no person column '{person}', which all holders must have")
+        column = table.to_polars()[person]
+        codes = codes_of_people(person_texts(column) if table.has_inferred_types else column)
+        return codes[self._targets(table, labels) < len(self.classes)]
+
+    def _targets(self, table: Table, labels: Any) -> NDArray[np.int64]:
+        """Return the class of each record of a table; an unknown one is beyond the classes."""
+        given = pl.Series(self.target, table.to_polars()[self.target] if labels is None else labels)
+        return Feature(self.target, domain=texts_in(self.classes)).codes(given)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as plain values."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.data.certificate import CLIENT, UNIT
+from sfumato.data.certificate import CLIENT
 from sfumato.data.io.files import atomic_path
 from sfumato.data.io.images import image_table
 from sfumato.data.recipe import Recipe
@@ -68,6 +68,8 @@ def federate(
     timeout: float | None = None,
     folder: str | Path | None = None,
     ledgers: str | Path | None = None,
+    person: str | None = None,
+    rows_per_person: int | None = None,
     progress: Callable[[Round], None] | None = None,
     say: Callable[[str], object] = lambda _: None,
     **options: Any,
@@ -126,6 +128,12 @@ def federate(
     ledgers : path, optional
         A folder with the ledger NAME.ledger of each holder. One that is missing is created with the budget of this
         training. By default they are in the working folder, or at record level the ledgers of the holders' own tables.
+    person : str, optional
+        The column that says which rows are of the same person, by default that of the schema; it is left out. At record
+        level, epsilon then protects the people of each holder with all of their rows there. Someone with rows at m
+        holders is protected by the composition of m guarantees. A row without a person counts as a person of its own.
+    rows_per_person : int, optional
+        With a person column, at record level: how many rows of a person count; each holder draws them once, in secret.
     progress : callable, optional
         Called after every round with a `Round`; its scores are exact, for the owners of the data.
     say : callable, optional
@@ -167,6 +175,7 @@ def federate(
         classes=classes,
         seed=seed,
         key=key,
+        person=person,
     )
     defaults = defaults_of(holdings.coding, model, epsilon)
     given = {*asked, *(() if rounds is None else ("rounds",))}
@@ -183,6 +192,7 @@ def federate(
         threshold=threshold,
         secure=secure,
         seed=seed,
+        rows_per_person=rows_per_person,
         **asked,
     )
     check_secure(plan, secure, len(holdings.parts))
@@ -204,6 +214,7 @@ def federate(
         "threshold": plan.threshold,
         "classes": classes if holdings.coding.features is not None else len(holdings.coding.classes),
     }
+    stated |= {"person": person, "rows_per_person": rows_per_person}
     stated |= {"holdout": None if holdings.public else holdout, **asked}
     return federated_release(
         found,
@@ -242,6 +253,7 @@ def plan_of(
     threshold: int | None = None,
     secure: str = "masks",
     seed: int = 0,
+    rows_per_person: int | None = None,
     **options: Any,
 ) -> FederationPlan:
     """Return the plan of a training on these holdings."""
@@ -255,6 +267,7 @@ def plan_of(
     least = threshold
     if least is None:
         least = 1 if count == 1 else count // 2 + 1 if absent else default_threshold(count)
+    own = "none" if epsilon is None else level or "record"
     return FederationPlan(
         model=chosen,
         inputs=coding.inputs,
@@ -262,12 +275,14 @@ def plan_of(
         rounds=rounds,
         absence=absent,
         epsilon=epsilon,
-        level="none" if epsilon is None else level or "record",
+        level=own,
         threshold=least,
         honest=1 if secure == "ckks" and level == "client" else None,
         seed=seed,
         scale=coding.scale,
         coding=coding.digest,
+        person=holdings.schema.person if own == "record" else None,
+        rows_per_person=rows_per_person,
         **options,
     )
 
@@ -326,19 +341,25 @@ def open_ledger(plan: FederationPlan, records: Table, path: Path, *, search: boo
     """Open the ledger of a holder; one that is missing is created with the budget of the plan.
 
     With ``search``, the ledger that was granted for these records is used if there is one, unless it is clients that
-    are protected.
+    are protected. It must protect what the training does.
     """
-    unit = CLIENT if plan.level == "client" else UNIT
-    if search and unit == UNIT and (own := Ledger.find(records)) is not None:
-        return own
+    unit = plan.unit
+    if search and unit != CLIENT and (own := Ledger.find(records)) is not None:
+        return _of_unit(own, unit)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         assert plan.epsilon is not None
         note = "the budget of a federated training"
         return Ledger.grant(records, epsilon=plan.epsilon, delta=plan.delta, note=note, path=path, unit=unit)
-    ledger = Ledger.of(records, path)
+    return _of_unit(Ledger.of(records, path, person=plan.person), unit)
+
+
+def _of_unit(ledger: Ledger, unit: str) -> Ledger:
     if ledger.unit != unit:
-        raise OptionError(f"the ledger '{path}' protects a {ledger.unit}, and this training a {unit}")
+        raise OptionError(
+            f"the ledger '{ledger.path}' protects a {ledger.unit}, and this training a {unit}",
+            hint=f"sfumato budget grant ... --unit {unit} --ledger FILE",
+        )
     return ledger
 
 
@@ -370,7 +391,7 @@ def _train(
         more["checkpoint"] = work / CHECKPOINT
         more["keep"] = lambda number, weights: write_round(work / ROUNDS, number, weights, plan)
     if not processes:
-        return simulate(plan, holdings.parts, secure=secure, ledgers=books, **more)
+        return simulate(plan, holdings.parts, secure=secure, ledgers=books, people=holdings.people, **more)
     if work is None:
         raise OptionError("training with processes needs a working folder", hint="give folder=")
     from sfumato.federation.flower.training import train_with_processes

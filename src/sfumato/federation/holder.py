@@ -18,6 +18,7 @@ from torch.nn import functional
 from sfumato.budget.events import Event
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
+from sfumato.budget.people import draw_rows, units_of
 from sfumato.data.io.files import atomic_path
 from sfumato.errors import FileError, InputError, ProtocolError
 from sfumato.federation.client_noise import ClientNoise
@@ -49,6 +50,9 @@ class TrainingHolder:
     ledger : its own ledger, charged before the noise is used: of rows at record level, of clients at client level
     record : a file that keeps what was sent, written before an update leaves the holder. Without it, a holder that is
         started again would not know what it has spent already.
+    people : whose each sample is, if the plan protects people: a number for each person, negative for nobody, which
+        counts as a person of its own
+    insecure_seed : makes noise and draws repeatable, for tests of the software: then nothing is private
 
     Notes
     -----
@@ -56,7 +60,10 @@ class TrainingHolder:
 
     Without privacy the coordinator learns the number of samples, by which updates are weighted. At record and client
     level all weights are equal; at record level the holder's own sampling rate depends on the number of its samples,
-    which counts as public.
+    or of its people, which counts as public.
+
+    Of people with more rows than count, the rows that do are drawn once and in secret; a holder that is started again
+    keeps them.
     """
 
     def __init__(
@@ -69,6 +76,8 @@ class TrainingHolder:
         parties: int,
         ledger: Ledger | None = None,
         record: Path | None = None,
+        people: NDArray[np.int64] | None = None,
+        insecure_seed: int | None = None,
     ) -> None:
         self.name, self.plan, self.parties, self.ledger = name, plan, parties, ledger
         if not len(inputs) or len(inputs) != len(targets):
@@ -81,12 +90,36 @@ class TrainingHolder:
         self.targets = torch.from_numpy(np.array(targets, dtype=np.int64))
         self.events: tuple[Event, ...] = ()
         self.sent = 0
-        self.record = record
+        self.record, self.insecure_seed = record, insecure_seed
+        self.people = self._people_of(people)
+        self._drawn: NDArray[np.int64] | None = None
         if record is not None and record.exists():
             self._restore(record)
+        if self.people is not None:
+            self._keep_drawn(self.people)
         self._noise: ClientNoise | None = None
         if plan.level == "client":
             self._noise = ClientNoise.of(plan, parties, len(get_weights(network_of(plan))))
+
+    def _people_of(self, people: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        """Return whose each sample is; None where no people are protected."""
+        if self.plan.rows_per_person is None:
+            return None
+        if people is None or len(people) != len(self.inputs):
+            raise InputError(
+                f"party '{self.name}' does not say whose each of its rows is, and the plan protects people"
+            )
+        return people
+
+    def _keep_drawn(self, people: NDArray[np.int64]) -> None:
+        """Keep the rows that count of each person: those of the record or, at the beginning, new ones."""
+        most = self.plan.rows_per_person
+        assert most is not None
+        if self._drawn is None:
+            seed = None if self.insecure_seed is None else self.insecure_seed << 32
+            self._drawn = draw_rows(people, most, Source(insecure_seed=seed))
+        rows = self._drawn
+        self.inputs, self.targets, self.people = self.inputs[rows], self.targets[rows], people[rows]
 
     def describe(self, request: Message) -> Message:
         """Check the plan; report what all updates cost or, without privacy, the number of rows."""
@@ -143,6 +176,7 @@ class TrainingHolder:
         """Write down what is about to leave this holder."""
         if self.record is not None:
             content = {"plan": self.plan.to_dict(), "sent": self.sent, "events": [one.to_dict() for one in self.events]}
+            content |= {} if self._drawn is None else {"drawn": self._drawn}
             with atomic_path(self.record, mode=0o600) as temporary:
                 temporary.write_bytes(encode(content))
 
@@ -152,10 +186,17 @@ class TrainingHolder:
             planned = FederationPlan.from_dict(plain["plan"])
             self.sent = int(plain["sent"])
             self.events = tuple(Event.from_dict(one) for one in plain["events"])
+            drawn = None if self.people is None else np.array(plain["drawn"], dtype=np.int64)
         except (ProtocolError, KeyError, TypeError, ValueError, OSError) as error:
             raise FileError(f"the record '{record}' of party '{self.name}' is damaged or cannot be read") from error
         if planned != self.plan:
             raise FileError(f"'{record}' is of another plan", hint="give another file")
+        if drawn is not None and self.people is not None:
+            if not np.array_equal(np.unique(drawn[(drawn >= 0) & (drawn < len(self.people))]), drawn) or (
+                _most_of_one(self.people[drawn]) > (self.plan.rows_per_person or 0)
+            ):
+                raise FileError(f"'{record}' is of other records", hint="give another file")
+            self._drawn = drawn
 
     def _train(self, module: torch.nn.Module, number: int) -> None:
         """Plain SGD, with the proximal term of FedProx."""
@@ -186,6 +227,7 @@ class TrainingHolder:
         """DP-SGD with noise that is calibrated to all updates together."""
         plan = self.plan
         account, sampler, steps = self._account
+        seed = None if self.insecure_seed is None else (self.insecure_seed << 32) + self.sent
         trainer = Trainer(
             module,
             delta=plan.delta,
@@ -194,17 +236,22 @@ class TrainingHolder:
             steps=steps,
             optimizer=Sgd(learning_rate=plan.rate(number, 0.5), momentum=0.0),
             ledger=self.ledger,
-            privacy=Privacy(noise_multiplier=account.progress.ahead[0].noise_multiplier),
+            privacy=Privacy(noise_multiplier=account.progress.ahead[0].noise_multiplier, insecure_seed=seed),
         )
         try:
-            trainer.fit(self.inputs, self.targets)
+            trainer.fit(self.inputs, self.targets, people=self.people, rows_per_person=plan.rows_per_person)
         finally:
             self.events = (*self.events, *trainer.events)
+
+    @property
+    def units(self) -> int:
+        """The number of samples or, where people are protected, of people."""
+        return len(self.inputs) if self.people is None else len(np.unique(units_of(self.people)))
 
     @cached_property
     def _account(self) -> tuple[RunAccount, Full | Poisson, int]:
         """Return the account of all updates together, how batches are drawn, and the steps of one update."""
-        plan, rows = self.plan, len(self.inputs)
+        plan, rows = self.plan, self.units
         full = plan.batch >= rows
         steps = plan.epochs * (1 if full else -(-rows // plan.batch))
         size = sum(one.numel() for one in network_of(plan).parameters())
@@ -216,9 +263,15 @@ class TrainingHolder:
             steps=steps * plan.updates,
             course=lambda way: 1.0,
         )
-        sampler = Full(rows, dimensions=size) if full else Poisson(rows, plan.batch / rows, dimensions=size)
+        more: dict[str, Any] = {"dimensions": size, "rows_per_person": plan.rows_per_person}
+        sampler = Full(rows, **more) if full else Poisson(rows, plan.batch / rows, **more)
         account.open(sampler)
         return account, sampler, steps
+
+
+def _most_of_one(people: NDArray[np.int64]) -> int:
+    """Return the most rows that one person has."""
+    return int(np.bincount(units_of(people)).max(initial=0))
 
 
 def _seen(inputs: Tensor, scale: tuple[float, float] | None, generator: torch.Generator) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.budget.people import units_of
 from sfumato.data import datasets
 from sfumato.data.io.images import are_images, image_table, read_images
 from sfumato.data.schema import Column, Role, Schema
@@ -20,7 +21,7 @@ from sfumato.errors import FileError, InputError, OptionError, SchemaError, Sfum
 from sfumato.federation.coding import SCALE, Coding
 from sfumato.federation.simulation import names_of
 from sfumato.learners.options import Split
-from sfumato.learners.training.split import Material, material_of
+from sfumato.learners.training.split import Material, material_of, of_others, with_people
 
 __all__ = ["IMAGE_SETS", "Holdings", "check_name", "holdings_of", "read_holder"]
 
@@ -45,6 +46,7 @@ class Holdings:
     public : whether all records are from a built-in public data set
     origin : the file of the data, if there is one file
     tables : the table of each holder, where it has one of its own
+    people : whose each sample of a holder is, by name, where a person column is declared
     """
 
     name: str
@@ -55,6 +57,7 @@ class Holdings:
     public: bool = False
     origin: Path | None = None
     tables: Mapping[str, Table] | None = None
+    people: Mapping[str, NDArray[np.int64]] | None = None
 
     @property
     def rows(self) -> int:
@@ -80,11 +83,13 @@ def holdings_of(
     classes: int | None = None,
     seed: int = 0,
     key: bytes | None = None,
+    person: str | None = None,
 ) -> Holdings:
     """Return the samples of every holder.
 
     A data set, a table or images are split at random among ``clients``; a mapping or a folder has one of each holder.
-    ``key`` is the secret by which rows that are not public are held out.
+    ``key`` is the secret by which rows that are not public are held out. With a ``person`` column, by default that of
+    the schema, a person is at one holder of a table that is split, and in one of its parts for training and testing.
 
     Examples
     --------
@@ -97,15 +102,20 @@ def holdings_of(
     if isinstance(data, Mapping):
         if clients not in (None, len(data)):
             raise OptionError(f"there is data of {len(data)} holders, but clients is {clients}", hint="leave it out")
-        return _of_holders(data, target, schema, test, holdout, classes, key)
+        return _of_holders(data, target, schema, test, holdout, classes, key, person)
     count = whole("the number of clients", 3 if clients is None else clients)
-    material = _material(data, target, schema, Split(test=test, holdout=holdout, seed=seed, samples=samples), key)
+    split = Split(test=test, holdout=holdout, seed=seed, samples=samples)
+    material = _material(data, target, schema, split, key, person)
     coding = _coding(material, getattr(data, "classes", None) or classes)
     inputs, targets = coding.samples(material.train, material.train_target)
-    if len(targets) < count:
-        raise InputError(f"{len(targets):,} records cannot be split among {count:,} clients")
-    order = np.random.default_rng(seed).permutation(len(targets))
-    parts = [(inputs[one], targets[one]) for one in np.array_split(order, count)]
+    people = _people(coding, material)
+    units = np.arange(len(targets)) if people is None else units_of(people)
+    there = int(units.max(initial=-1)) + 1
+    if there < count:
+        what = "records" if people is None else "people"
+        raise InputError(f"{there:,} {what} cannot be split among {count:,} clients")
+    chosen = _split(units, np.array_split(np.random.default_rng(seed).permutation(there), count))
+    parts = [(inputs[one], targets[one]) for one in chosen]
     tested = coding.samples(material.test, material.test_target)
     return Holdings(
         material.name,
@@ -115,7 +125,22 @@ def holdings_of(
         coding.schema if material.is_public else _declared(material.schema, coding.target),
         material.is_public,
         None if material.whole is None else material.whole.origin,
+        people=None if people is None else dict(zip(names_of(count), (people[one] for one in chosen), strict=True)),
     )
+
+
+def _split(units: NDArray[np.int64], parts: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """Return the rows of each part, given the number of what each row belongs to and these numbers in each part.
+
+    Examples
+    --------
+    >>> [rows.tolist() for rows in _split(np.array([0, 1, 0, 2]), [np.array([2, 0]), np.array([1])])]
+    [[3, 0, 2], [1]]
+    """
+    place = np.empty(sum(map(len, parts)), dtype=np.int64)
+    place[np.concatenate(parts)] = np.arange(len(place))
+    order = np.argsort(place[units], kind="stable")
+    return np.split(order, np.searchsorted(place[units][order], np.cumsum([len(one) for one in parts])[:-1]))
 
 
 def files_in(folder: Path) -> dict[str, Path]:
@@ -143,13 +168,19 @@ def check_name(name: str) -> str:
     return name
 
 
-def read_holder(path: Path, coding: Coding) -> tuple[Samples, Table]:
-    """Read the file of one holder: its samples, coded as all holders have agreed, and its records."""
+def read_holder(
+    path: Path, coding: Coding, person: str | None = None
+) -> tuple[Samples, Table, NDArray[np.int64] | None]:
+    """Read the file of one holder: its samples, coded as all holders have agreed, its records, and whose they are.
+
+    Without a ``person`` column, nothing is said of people.
+    """
     if coding.features is None:
         images = read_images(path)
-        return coding.samples(images.train_images, images.train_labels), image_table(images)
+        return coding.samples(images.train_images, images.train_labels), image_table(images), None
     table = read(path, inferred=False)
-    return coding.samples(table), table
+    whose = None if person is None else coding.people(table, person)
+    return coding.samples(table), Table.of(table, person=person), whose
 
 
 def _of_holders(
@@ -160,6 +191,7 @@ def _of_holders(
     holdout: float,
     classes: int | None,
     key: bytes | None,
+    person: str | None,
 ) -> Holdings:
     if not data:
         raise OptionError("there is no holder")
@@ -167,41 +199,65 @@ def _of_holders(
     for name, one in data.items():
         check_name(name)
         try:
-            materials[name] = _material(one, target, schema, Split(holdout=holdout), key)
+            materials[name] = _material(one, target, schema, Split(holdout=holdout), key, person)
+            first = next(iter(materials.values()))
+            if materials[name].person != first.person:
+                own, others = (repr(each.person) if each.person else "none" for each in (materials[name], first))
+                raise SchemaError(f"its person column is {own}, and that of the others {others}")
         except SfumatoError as error:
             raise type(error)(f"holder '{name}': {error.message}", hint=error.hint) from error
     first = next(iter(materials.values()))
     coding = _coding(first, classes)
     parts, tests, tables = dict[str, Samples](), list[Samples](), dict[str, Table]()
+    people = dict[str, NDArray[np.int64]]()
     for name, one in materials.items():
         try:
             parts[name] = coding.samples(one.train, one.train_target)
             if not len(parts[name][1]):
                 raise InputError(f"no record has one of the declared classes of '{coding.target}'")
             tests.append(coding.samples(one.test, one.test_target))
+            if (whose := _people(coding, one)) is not None:
+                people[name] = whose
         except SfumatoError as error:
             raise type(error)(f"holder '{name}': {error.message}", hint=error.hint) from error
         if one.whole is not None:
             tables[name] = one.whole
     tested = (np.concatenate([one for one, _ in tests]), np.concatenate([one for _, one in tests]))
     if test is not None:
-        tested = coding.samples(read(test, inferred=False) if isinstance(test, str | Path) else test)
-    found = _declared(first.schema, coding.target)
-    return Holdings("holders", coding, parts, tested if len(tested[1]) else None, found, tables=tables)
+        tested = coding.samples(_of_nobody_here(test, first.person, tables))
+    found, whole = _declared(first.schema, coding.target), tested if len(tested[1]) else None
+    return Holdings("holders", coding, parts, whole, found, tables=tables, people=people or None)
 
 
-def _material(data: Any, target: str | None, schema: Schema | None, split: Split, key: bytes | None) -> Material:
+def _of_nobody_here(test: Any, person: str | None, tables: Mapping[str, Table]) -> Any:
+    """Return the test rows without those of people who are at a holder: everyone is in one part at most."""
+    given = read(test, inferred=False) if isinstance(test, str | Path) else test
+    if person is None:
+        return given
+    table = Table.of(given, person=person).as_declared()
+    frame = with_people(table.to_polars(), table)
+    for one in tables.values():
+        frame = of_others(frame, with_people(one.to_polars(), one), person)
+    return Table(frame, table.schema)
+
+
+def _people(coding: Coding, material: Material) -> NDArray[np.int64] | None:
+    """Return whose each sample is; None without a person column."""
+    return None if material.person is None else coding.people(material.train, material.person, material.train_target)
+
+
+def _material(
+    data: Any, target: str | None, schema: Schema | None, split: Split, key: bytes | None, person: str | None
+) -> Material:
     named = isinstance(data, str) and not Path(data).exists()
     if named and data == "pneumonia":
-        return replace(material_of(datasets.pneumonia(), split=split, key=key), name="pneumonia", is_public=True)
+        found = material_of(datasets.pneumonia(), person=person, split=split, key=key)
+        return replace(found, name="pneumonia", is_public=True)
     if schema is not None and not named:
         data = Table.of(read(data, inferred=False) if isinstance(data, str | Path) else data, schema=schema)
     if are_images(data) and isinstance(data, str | Path) and not named:
         data = read_images(data)
-    material = material_of(data, target=target, split=split, key=key)
-    if material.whole is not None:
-        material.whole.schema.refuse_person("a federated training")
-    return material
+    return material_of(data, target=target, person=person, split=split, key=key)
 
 
 def _coding(material: Material, classes: int | None) -> Coding:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from sfumato.budget.people import check_bound
+from sfumato.data.certificate import CLIENT, PERSON, UNIT
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError
 
@@ -59,6 +61,11 @@ class FederationPlan:
         The mean and deviation by which images are normalised.
     coding
         The digest of how records become samples (`Coding.digest`), so that all holders code alike.
+    person
+        At the level "record": the column that says which rows are of the same person, to protect the people of each
+        holder instead of rows. Someone with rows at m holders is protected by the composition of m guarantees.
+    rows_per_person
+        With a person column: at most so many rows of each person count, which the holder draws once and in secret.
 
     Examples
     --------
@@ -90,6 +97,8 @@ class FederationPlan:
     seed: int = 0
     scale: tuple[float, float] | None = None
     coding: str = ""
+    person: str | None = None
+    rows_per_person: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(whole("a side of a sample", one) for one in self.inputs))
@@ -124,8 +133,20 @@ class FederationPlan:
             raise OptionError("epsilon and a level of record or client belong together", hint="give both or neither")
         if self.epsilon is not None:
             real("epsilon", self.epsilon, above=0)
+        if self.level != "record" and (self.person, self.rows_per_person) != (None, None):
+            raise OptionError(
+                "people are protected at the level of records alone: without an epsilon nothing is, and a client is "
+                "protected with all of its people",
+                hint="give rows_per_person / --rows-per-person with an epsilon and the level record, or leave it out",
+            )
+        object.__setattr__(self, "rows_per_person", check_bound(self.person, self.rows_per_person))
         if not 0 < self.delta < 1:
             raise OptionError(f"delta must be between 0 and 1, got {self.delta!r}")
+
+    @property
+    def unit(self) -> str:
+        """What epsilon protects: a row, a person with all of their rows at a holder, or a client."""
+        return CLIENT if self.level == "client" else UNIT if self.person is None else PERSON
 
     @property
     def shares(self) -> int:

@@ -15,7 +15,7 @@ from sfumato.budget.accounting.accountant import Spent, spent
 from sfumato.budget.accounting.pld import distinct_events
 from sfumato.budget.differential_privacy import DifferentialPrivacy, bounded_epsilon
 from sfumato.budget.events import Composed, Event, Gaussian, Parallel, PoissonSampled, Relation
-from sfumato.data.certificate import CLIENT, UNIT, Certificate
+from sfumato.data.certificate import CLIENT, PERSON, UNIT, Certificate
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
@@ -34,7 +34,13 @@ from sfumato.learners.training.released_model import ReleasedModel, load_model
 from sfumato.learners.training.runs import Scores
 from sfumato.learners.training.verify_model import verify_model
 
-__all__ = ["FederatedModel", "Outcome", "estimator_of", "federated_release"]
+__all__ = ["AT_SEVERAL", "FederatedModel", "Outcome", "estimator_of", "federated_release"]
+
+AT_SEVERAL = (
+    "epsilon and delta are for a person with rows at one holder; for somebody with rows at m holders, those of the m "
+    "holders add up"
+)
+"""What a certificate of people says of those who are at several holders, which nobody can see."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +146,7 @@ def federated_release(
     claims, promises = dict[str, Any](), tuple[DifferentialPrivacy, ...]()
     if private:
         assert plan.epsilon is not None
-        unit = CLIENT if plan.level == "client" else UNIT
-        promises = (DifferentialPrivacy(plan.epsilon, plan.delta, Relation.ADD_REMOVE, unit),)
+        promises = (DifferentialPrivacy(plan.epsilon, plan.delta, Relation.ADD_REMOVE, plan.unit),)
         claims = {"epsilon": model.spent_.epsilon, "delta": plan.delta, "relation": Relation.ADD_REMOVE.value}
     parameters = {
         **{name: value for name, value in cost.items() if name != "epsilon"},
@@ -151,6 +156,8 @@ def federated_release(
         "epsilons": found.epsilons,
         "history": [one.to_dict() for one in outcome.rounds],
     }
+    if plan.rows_per_person is not None:
+        parameters |= {"rows_per_person": plan.rows_per_person, "people": AT_SEVERAL}
     rows = None if (private and not holdings.public) or not holdings.parts else holdings.rows
     return Release(
         artifact=FederatedModel(model, holdings.schema, claims, outcome=outcome),
@@ -198,8 +205,10 @@ def estimator_of(
         scale=coding.scale,
         classes=coding.classes,
         seed=plan.seed,
+        rows_per_person=plan.rows_per_person,
     )
-    sampling = {"kind": "federated", "rounds": plan.rounds, "updates": plan.updates}
+    sampling: dict[str, Any] = {"kind": "federated", "rounds": plan.rounds, "updates": plan.updates}
+    sampling |= {} if plan.rows_per_person is None else {"unit": plan.unit, "rows_per_person": plan.rows_per_person}
     facts: dict[str, Any] = {
         "inputs": list(plan.inputs),
         "knots": coding.knots,
@@ -276,13 +285,16 @@ def _of_plan(certificate: Certificate) -> Iterator[Claim]:
     stated, claim = certificate.parameters, "its rounds and holders are those of the plan"
     try:
         plan = FederationPlan.from_dict(stated["plan"])
-        asked = {"epsilon": plan.epsilon, "delta": plan.delta, "unit": CLIENT if plan.level == "client" else UNIT}
+        asked = {"epsilon": plan.epsilon, "delta": plan.delta, "unit": plan.unit}
         others = [
             name for one in certificate.guarantees for name, value in asked.items() if one.get(name, UNIT) != value
         ]
         others += ["clip"] if plan.level != "none" and stated["clip"] != plan.clip else []
         others += ["level"] if (plan.level == "none") == bool(certificate.guarantees) else []
         others += ["model"] if plan.model != certificate.method else []
+        others += ["person"] if plan.person not in (None, certificate.schema.person) else []
+        others += ["rows_per_person"] if plan.rows_per_person != stated.get("rows_per_person") else []
+        others += ["people"] if stated.get("people", AT_SEVERAL) != AT_SEVERAL else []
         others += ["secure"] if plan.level == "client" and stated["secure"] not in SECURE_TRAINING[1:] else []
         others += ["honest"] if plan.level == "client" and stated["secure"] == "ckks" and plan.shares > 1 else []
         rounds = [Round(**one) for one in stated["history"]]
@@ -292,6 +304,8 @@ def _of_plan(certificate: Certificate) -> Iterator[Claim]:
         if plan.level != "none" and certificate.source.get("public") is not True:
             others += ["history.accuracy"] if any((one.accuracy, one.loss) != (None, None) for one in rounds) else []
         yield Claim(claim, not others, f"other {quote(', '.join(dict.fromkeys(others)))}" if others else "the same")
+        if plan.unit == PERSON:
+            yield Claim.unchecked("nobody has rows at two holders", AT_SEVERAL)
         yield from _of_holders(certificate, plan)
     except (SfumatoError, *DAMAGED) as error:
         yield Claim(claim, False, reason_of(error))

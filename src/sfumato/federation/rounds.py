@@ -170,9 +170,8 @@ def _events(plan: FederationPlan, name: str, described: Mapping[str, Any]) -> tu
         found = tuple(Event.from_dict(one) for one in described["events"])
     except (SfumatoError, KeyError, TypeError) as error:
         raise ProtocolError(f"party '{name}' does not say what its updates cost") from error
-    unit = "client" if plan.level == "client" else "row"
-    if not found or any(one.unit != unit for one in found):
-        raise ProtocolError(f"party '{name}' accounts for another unit than the plan, a {unit}")
+    if not found or any(one.unit != plan.unit for one in found):
+        raise ProtocolError(f"party '{name}' accounts for another unit than the plan, a {plan.unit}")
     return found
 
 

@@ -47,7 +47,7 @@ class Federated:
 
     @property
     def epsilon(self) -> float | None:
-        """That of the worst holder: their records are disjoint. None without privacy."""
+        """That of the worst holder: their records, and people, are taken to be disjoint. None without privacy."""
         return max(self.epsilons.values(), default=None)
 
     def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
@@ -75,6 +75,7 @@ def simulate(
     progress: Callable[[Round], None] | None = None,
     keep: Callable[[int, NDArray[np.float32]], None] | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
+    people: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> Federated:
     """Train with holders in this process.
 
@@ -96,6 +97,9 @@ def simulate(
         Called with the number and the weights of each round.
     ledgers
         The ledger of each holder, by name: holder-0001, holder-0002 and so on.
+    people
+        For a plan that protects people: by the name of each holder, a number of the person of each sample (see
+        `codes_of_people`), negative for nobody. The same number at two holders is not the same person.
 
     Examples
     --------
@@ -114,7 +118,8 @@ def simulate(
     for name, data in holders.items():
         kept = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}.{name}")
         ledger = (ledgers or {}).get(name)
-        those[name] = TrainingHolder(name, plan, *data, parties=len(names), record=kept, ledger=ledger)
+        whose = (people or {}).get(name)
+        those[name] = TrainingHolder(name, plan, *data, parties=len(names), record=kept, ledger=ledger, people=whose)
     require_library(secure)
     handlers, sums = connect(secure, {name: one.contribute for name, one in those.items()}, threshold=plan.threshold)
     channel = InProcess(

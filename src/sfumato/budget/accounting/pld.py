@@ -247,12 +247,13 @@ def _smoothed_one(event: Event) -> tuple[Event | None, float]:
     epsilon, delta = own_cost(event)
     is_tiny = isinstance(event, ApproximateEvent) and epsilon < _TINY
     if is_tiny or _NO_PRIVACY < epsilon < math.inf:
-        return ApproximateEvent(0.0, delta, event.relation) if delta else None, epsilon
+        return ApproximateEvent(0.0, delta, event.relation, unit=event.unit) if delta else None, epsilon
     match event:
         case DiscreteGaussian() if event.scale > _WIDE:
-            return Gaussian(event.scale, event.sensitivity, event.relation), event.sensitivity / event.scale**2
+            wide = Gaussian(event.scale, event.sensitivity, event.relation, unit=event.unit)
+            return wide, event.sensitivity / event.scale**2
         case DiscreteLaplace() if event.scale > _WIDE:
-            return Laplace(event.scale, event.sensitivity, event.relation), 2 / event.scale
+            return Laplace(event.scale, event.sensitivity, event.relation, unit=event.unit), 2 / event.scale
         case PoissonSampled():
             inner, moved = _smoothed_one(event.event)
             return (event, 0.0) if inner is None else (PoissonSampled(event.rate, inner), moved)

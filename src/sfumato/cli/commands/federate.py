@@ -51,6 +51,18 @@ _FEW = 5  # clients that get processes of their own by default
 @click.option("--target", metavar="NAME", help="The column of a table to predict.")
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
 @click.option(
+    "--person",
+    metavar="NAME",
+    help="The column that says which rows are of the same person, such as patient_id; it is left out. At the level "
+    "record, the people of each holder are protected, not rows.",
+)
+@click.option(
+    "--rows-per-person",
+    type=Number(is_whole=True),
+    metavar="N",
+    help="With --person and --epsilon: how many rows of a person count; of people with more, N are drawn at random.",
+)
+@click.option(
     "--secure",
     type=Choice("none", "masks", "threshold", "ckks", of="federation.secure.connect:SECURE_TRAINING"),
     default="masks",
@@ -131,6 +143,8 @@ def federate(as_json: bool, data: str, output: str | None, force: bool, **option
     sfumato federate mnist --clients 50 --absent 0.3 --simulate -o digits
     sfumato federate adult --clients 4 --epsilon 3 --level record -o census
     sfumato federate hospitals/ --schema schema.toml --target recovered -o together
+    sfumato federate hospitals/ --schema schema.toml --target recovered --epsilon 3 \\
+      --person patient_id --rows-per-person 3 -o for-people
     """
     out = output or f"{Path(data).name}-federated"
     flags = ("no_central", "processes", "simulate")
@@ -273,3 +287,6 @@ def _print(release: sf.Release) -> None:
             echo(f"{name:<16} accuracy {100 * scores['accuracy']:.2f} %{auc}")
     if plain["epsilon"] is not None:
         echo(f"{'spent':<16} epsilon {plain['epsilon']:.4g} for the holder who spent most")
+    if release.unit == "person":
+        said = release.parameters["people"]
+        echo(f"At most {release.parameters['rows_per_person']} rows of each person were used; {said}", err=True)

@@ -18,6 +18,7 @@ from sfumato.budget.ledger.ledger import Ledger
 from sfumato.data.io.files import atomic_path
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release
+from sfumato.data.schema import Column, Role, Schema
 from sfumato.errors import FileError, InputError, ProtocolError
 from sfumato.federation.channel import Channel, Party, Replies
 from sfumato.federation.coding import Coding
@@ -82,7 +83,8 @@ def planned(data: Any, names: Sequence[str], *, secure: str = "masks", **options
     secure : masks, threshold, ckks or none
     **options : options of `federate`
     """
-    own = {name: options.pop(name) for name in ("target", "schema", "classes", "samples") if name in options}
+    described = ("target", "schema", "classes", "samples", "person")
+    own = {name: options.pop(name) for name in described if name in options}
     for name in ("test", "holdout", "no_central"):
         options.pop(name, None)
     if isinstance(data, Mapping):
@@ -232,17 +234,17 @@ def make_party(
     require_library(agreed.secure)
     if data is None:
         with np.load(folder / _SAMPLES, allow_pickle=False) as file:
-            inputs, targets = file["inputs"], file["targets"]
+            inputs, targets, people = file["inputs"], file["targets"], file.get("people")
         book, record = None if ledger is None else Ledger(ledger), folder / _RECORD
     else:
-        (inputs, targets), records = read_holder(Path(data), coding)
+        (inputs, targets), records, people = read_holder(Path(data), coding, plan.person)
         path, record = (
             folder / _LEDGER if ledger is None else Path(ledger),
             folder / f"{_RECORD}-{agreed.run.hex()[:16]}",
         )
         book = open_ledger(plan, records, path, search=ledger is None) if plan.level != "none" else None
     parties = len(agreed.names)
-    holder = TrainingHolder(name, plan, inputs, targets, parties=parties, ledger=book, record=record)
+    holder = TrainingHolder(name, plan, inputs, targets, parties=parties, ledger=book, record=record, people=people)
     return agreed.party(holder, folder)
 
 
@@ -267,8 +269,9 @@ def train_with_processes(
     for name, (inputs, targets) in holdings.parts.items():
         (place / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         keys[name] = make_identity(place / name)
+        whose: dict[str, Any] = {} if holdings.people is None else {"people": holdings.people[name]}
         with atomic_path(place / name / _SAMPLES, mode=0o600) as temporary, temporary.open("wb") as file:
-            np.savez(file, inputs=inputs, targets=targets)
+            np.savez(file, inputs=inputs, targets=targets, **whose)
     agreed = agreement(plan, holdings.coding, secure, keys)
     books = {name: str(one.path.absolute()) for name, one in ledgers.items()}
     holders = {name: Holder(_FACTORY, {"federation": agreed, "ledger": books.get(name)}) for name in holdings.parts}
@@ -351,7 +354,10 @@ def train_with_hosts(
         write_round(work / "rounds", number, weights, plan)
 
     found = train_over(channel, agreed.sum(), plan, checkpoint=work / "checkpoint", progress=progress, keep=keep)
-    holdings = Holdings("the holders' own", coding, {}, None, coding.schema)
-    asked = {"model": plan.model, "epsilon": "none" if plan.epsilon is None else plan.epsilon}
-    recipe = Recipe("federate", asked, coding.schema)
+    people = [] if plan.person is None else [Column(name=plan.person, role=Role.PERSON)]
+    schema = Schema([*people, *coding.schema.columns]) if people else coding.schema
+    holdings = Holdings("the holders' own", coding, {}, None, schema)
+    asked: dict[str, Any] = {"model": plan.model, "epsilon": "none" if plan.epsilon is None else plan.epsilon}
+    asked |= {} if plan.person is None else {"person": plan.person, "rows_per_person": plan.rows_per_person}
+    recipe = Recipe("federate", asked, schema)
     return federated_release(found, holdings, recipe, secure=agreed.secure, seconds=time.monotonic() - began)

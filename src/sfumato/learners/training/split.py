@@ -32,7 +32,18 @@ from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.estimators.features import as_numbers, as_read, classes_of
 from sfumato.learners.options import Split
 
-__all__ = ["Material", "coins_below", "coins_of", "coins_of_people", "key_of", "material_of", "new_key", "records_of"]
+__all__ = [
+    "Material",
+    "coins_below",
+    "coins_of",
+    "coins_of_people",
+    "key_of",
+    "material_of",
+    "new_key",
+    "of_others",
+    "records_of",
+    "with_people",
+]
 
 KEY_BYTES = 32
 Coins = NDArray[np.uint64]
@@ -207,12 +218,12 @@ def _table(name: str, table: Table, target: str | None, split: Split, public: bo
     if split.test is not None:
         parts, how = [frame, _given(table, split.test, kept)], "the rows given for testing"
         if person is not None:
-            parts = [_with_people(one, table) for one in parts]
-            parts[1] = _of_others(parts[1], parts[0], person)
+            parts = [with_people(one, table) for one in parts]
+            parts[1] = of_others(parts[1], parts[0], person)
             how = f"{how}, without those of people who are in the table"
         coins = [_coins(part, person, key) for part in parts]
     else:
-        frame = _with_people(frame, table)
+        frame = with_people(frame, table)
         all_coins = _coins(frame, person, key)
         tests = coins_below(all_coins[:, 0], split.holdout)
         how = f"{split.holdout:.0%} of the {'rows' if person is None else 'people'}, each by a coin of its own"
@@ -239,7 +250,7 @@ def _table(name: str, table: Table, target: str | None, split: Split, public: bo
     return Material(name, chosen, train, train_target, other_rows, test_target, table, how, is_public=public, key=key)
 
 
-def _with_people(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+def with_people(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return rows of a table, or like it, with a person column that no cell gives another type."""
     person = table.schema.person
     if person is None or not table.has_inferred_types:
@@ -253,7 +264,7 @@ def _coins(frame: pl.DataFrame, person: str | None, key: bytes) -> Coins:
     return coins if person is None else coins_of_people(coins, units_of(codes_of_people(frame[person])))
 
 
-def _of_others(test: pl.DataFrame, frame: pl.DataFrame, person: str) -> pl.DataFrame:
+def of_others(test: pl.DataFrame, frame: pl.DataFrame, person: str) -> pl.DataFrame:
     """Return the test rows of people who are not in the table, and those of nobody.
 
     So everyone is in one part at most. An error instead would reveal that someone is in both.

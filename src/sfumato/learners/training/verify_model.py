@@ -19,7 +19,7 @@ from sfumato.budget.accounting.pld import distinct_events
 from sfumato.budget.accounting.training_events import missing_charges
 from sfumato.budget.differential_privacy import DifferentialPrivacy, EpsilonBound, bounded_epsilon, read_events
 from sfumato.budget.events import Event, Gaussian
-from sfumato.data.certificate import PERSON, Certificate, is_regular_file, read_plain
+from sfumato.data.certificate import PERSON, UNIT, Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
@@ -318,7 +318,7 @@ def _people(
     """
     person, bound = certificate.schema.person, certificate.parameters.get("rows_per_person")
     if promise.unit != PERSON:
-        if person is not None or bound is not None:
+        if (person is not None and promise.unit == UNIT) or bound is not None:
             yield Claim("it protects rows", False, "a person column or a bound on the rows of a person is stated")
         return
     found = "no column" if person is None else quote(person)

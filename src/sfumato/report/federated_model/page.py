@@ -8,8 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from sfumato.data.certificate import CLIENT
+from sfumato.data.certificate import CLIENT, PERSON
 from sfumato.data.release import Release
+from sfumato.federation.released import AT_SEVERAL
 from sfumato.federation.released import Outcome as Federation
 from sfumato.learners.training.runs import Run
 from sfumato.report.charts.lines import Axis, Line, line_chart
@@ -94,6 +95,13 @@ def _facts(release: Release) -> list[str]:
         facts = ["Without an epsilon, the model may reveal records: masks hide the updates, not what the model learnt."]
     elif release.unit == CLIENT:
         facts.append("Epsilon protects all that one holder contributes, and so each of its records.")
+    elif release.unit == PERSON:
+        bound = count(release.parameters["plan"]["rows_per_person"], "row")
+        facts += [
+            f"Epsilon protects people with all of their rows; at most {bound} of each were used. A row without a "
+            "person counts as a person of its own. The numbers of people of the holders are not protected.",
+            f"{AT_SEVERAL[:1].upper()}{AT_SEVERAL[1:]}.",
+        ]
     else:
         facts.append(
             "Epsilon protects each record, one by one. The numbers of records of the holders are not protected."
