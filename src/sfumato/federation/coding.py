@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.budget.people import codes_of_people
+from sfumato.data.coding import person_texts
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, SchemaError
