@@ -25,7 +25,6 @@ from sfumato.learners.estimators.features import (
     Undeclared,
     classes_of,
     describe,
-    person_texts,
     texts_in,
 )
 from sfumato.learners.networks.architectures import ImageInputs
