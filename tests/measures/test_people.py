@@ -118,6 +118,18 @@ def test_the_commands_refuse_rows_for_people_unless_it_is_said(sfumato: Any) -> 
     assert sfumato("assess", *roles, "--json").json["people"]["smallest"] == 2
 
 
+def test_people_and_rows_are_not_protected_at_once(sfumato: Any) -> None:
+    options: dict[str, Any] = {
+        "qi": ["zip"],
+        "person": "patient_id",
+        "identifiers": ["visit_id"],
+        "rows_are_units": True,
+    }
+    for run in (lambda: sf.assess(VISITS, **options), lambda: sf.anonymize(VISITS, "k=2", **options)):
+        with pytest.raises(sf.errors.OptionError, match="rows_are_units protects rows, and column 'patient_id' asks"):
+            run(**roles, rows_are_units=True)
+
+
 def test_guarantees_ledgers_and_certificates_name_their_unit(tmp_path: Path) -> None:
     from sfumato.data import Certificate
 

@@ -41,7 +41,7 @@ from sfumato.measures.loss.generalised import Pairing
 from sfumato.measures.loss.information_loss import Loss, loss_of
 from sfumato.measures.loss.utility import QueryError, query_error_of
 from sfumato.measures.models import as_guarantees
-from sfumato.measures.people import keys_of, people_of, refuse_repeated
+from sfumato.measures.people import keys_of, people_of, refuse_repeated, refuse_two_units
 from sfumato.measures.released_table import ReleasedTable
 
 __all__ = [
@@ -250,6 +250,7 @@ def anonymize(
     qi, sensitive = qi or method.qi, sensitive or method.sensitive
     roles: dict[str, Any] = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers, "keep": keep}
     table = Table.of(data, schema=schema, person=person, **roles)
+    refuse_two_units(table, rows_are_units)
     people = None
     if table.schema.quasi:
         table = accounted(table)

@@ -26,7 +26,7 @@ from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.universe import universe
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, as_guarantees
-from sfumato.measures.people import People, keys_of, people_of, refuse_repeated
+from sfumato.measures.people import People, keys_of, people_of, refuse_repeated, refuse_two_units
 from sfumato.measures.risk.journalist import delta_presence, journalist_risk
 from sfumato.measures.risk.population import population_uniques
 from sfumato.measures.risk.reidentification import (
@@ -152,6 +152,7 @@ def assess(
     """
     table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers, person=person, keep=keep)
     people = None
+    refuse_two_units(table, rows_are_units)
     if table.schema.quasi:
         table = accounted(table)
     if table.schema.quasi and table.schema.person is None:

@@ -24,7 +24,7 @@ from sfumato.errors import OptionError, SfumatoError
 from sfumato.measures.classes import Missing, class_counts, without_suppressed
 from sfumato.measures.models import LDiversity
 
-__all__ = ["People", "keys_of", "people_of", "refuse_repeated"]
+__all__ = ["People", "keys_of", "people_of", "refuse_repeated", "refuse_two_units"]
 
 _NAMING = (Role.IDENTIFIER, Role.KEPT)
 _SAMPLE = 1000
@@ -120,6 +120,15 @@ def people_of(
     joint, _ = without_suppressed(reduce(table, [*quasi, people.identifier]), quasi, suppressed)
     classes = class_counts(joint, quasi, people.identifier, missing)
     return People(people.identifier, people.rows, people.people, int(LDiversity().measure([classes]).value))
+
+
+def refuse_two_units(table: Table, rows_are_units: bool) -> None:
+    """Refuse to protect people and rows at once."""
+    if rows_are_units and table.schema.person is not None:
+        raise OptionError(
+            f"rows_are_units protects rows, and column '{table.schema.person}' asks to protect people",
+            hint="leave out one of the two: as an identifier, the column protects rows",
+        )
 
 
 def refuse_repeated(people: People | None, asked: Sequence[object], rows_are_units: bool) -> None:
