@@ -153,6 +153,11 @@ NOISY_SHAPES = {
 # A date, a keyed hash with a salt, hashes and sizes of what is noisy.
 CERTIFICATE = ("/made", "/source/fingerprint", "/files/*/sha256", "/files/model.safetensors/bytes")
 SCORES = ("/loss/accuracy", "/loss/auc", "/loss/loss", "/loss/margin", "/files/*/bytes")
+# A bound that is bought, the noise that is made for it, and what its rounding adds to the cost.
+BOUGHT_BOUND = (
+    "*/bought_rows_per_person", "*events/*/scale", "*events/*/sensitivity", "*events/*/epsilon", "*epsilons", "*/spent",
+    "/claims/epsilon", "*/cost/epsilon", "*/together", "/epsilon", "*events/*/event/scale",
+)  # fmt: skip
 BOUGHT_ROWS = ("/parameters/sampling/rows", "/source/rows", "/files/*/bytes")
 
 
@@ -174,7 +179,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
 
 
 def released(
-    records: list[Record], folder: Path, model: str, *, scores: str, rows: int | None, epsilon: str = "1"
+    records: list[Record],
+    folder: Path,
+    model: str,
+    *,
+    scores: str,
+    rows: int | None,
+    epsilon: str = "1",
+    bound: int | str = BOUND,
 ) -> dict[str, Any]:
     of_people = "patient_id" in records[0]
     table = table_of(records, folder, tuple(records[0]))
@@ -186,7 +198,7 @@ def released(
         delta=DELTA,
         split=Split(scores=scores),
         privacy=Privacy(rows=rows),
-        **({"rows_per_person": BOUND} if of_people else {}),
+        **({"rows_per_person": bound} if of_people else {}),
         **TRAININGS[model],
     )
     quietly(sf.save, training, folder / "out")
@@ -195,9 +207,12 @@ def released(
         "model.json": () if rows else ("/state/training/sampling/rows", "/cost/sampling/rows"),
         "training.json": ("/runs/*/accuracy", "/runs/*/loss", "/runs/*/scores"),
     }
-    found = public_files(folder / "out", noisy, pages=scores == "none")
+    if bound == "bought":
+        noisy = {name: (*paths, *BOUGHT_BOUND, "/files/*/bytes") for name, paths in noisy.items()}
+    found = public_files(folder / "out", noisy, pages=scores == "none" and bound != "bought")
     printed = training.to_dict()
-    hidden = ("/runs/*/seconds", "/runs/*/accuracy", "/runs/*/loss", "/runs/*/scores", "/runs/*/sampling/rows")
+    hidden: tuple[str, ...] = ("/runs/*/seconds", "/runs/*/accuracy", "/runs/*/loss", "/runs/*/scores")
+    hidden += ("/runs/*/sampling/rows", *(BOUGHT_BOUND if bound == "bought" else ()))
     return {**found, "--json": public_form(printed, hidden)}
 
 
@@ -294,6 +309,17 @@ def test_noisy_scores_and_a_bought_number_of_people_are_all_else_that_differs(
     one = released_of_visits(model, "noisy", None, epsilon)
     other = with_a_person_more(more)
     assert one == released(other, tmp_path / "other", model, scores="noisy", rows=None, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("model", ["naive-bayes", "forest", "linear"])
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_a_bound_that_is_bought_is_all_else_that_differs(model: str, more: str, tmp_path: Path) -> None:
+    one, other = (
+        released(records, tmp_path / name, model, scores="noisy", rows=None, epsilon="0.5,2", bound="bought")
+        for name, records in (("one", visits()), ("other", with_a_person_more(more)))
+    )
+    assert one == other
+    assert one["epsilon-2/certificate.json"]["parameters"]["bought_rows_per_person"] == "NOISY"
 
 
 @cache
