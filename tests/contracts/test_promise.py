@@ -153,11 +153,12 @@ NOISY_SHAPES = {
 # A date, a keyed hash with a salt, hashes and sizes of what is noisy.
 CERTIFICATE = ("/made", "/source/fingerprint", "/files/*/sha256", "/files/model.safetensors/bytes")
 SCORES = ("/loss/accuracy", "/loss/auc", "/loss/loss", "/loss/margin", "/files/*/bytes")
-# A bound that is bought, the noise that is made for it, and what its rounding adds to the cost.
-BOUGHT_BOUND = (
-    "*/bought_rows_per_person", "*events/*/scale", "*events/*/sensitivity", "*events/*/epsilon", "*epsilons", "*/spent",
-    "/claims/epsilon", "*/cost/epsilon", "*/together", "/epsilon", "*events/*/event/scale",
+# What follows from a bound that is bought: the noise that is made for it, and what its rounding adds to the cost.
+BOUGHT_EVENTS = (
+    "*events/*/scale", "*events/*/sensitivity", "*events/*/epsilon", "*/event/scale", "*/event/sensitivity",
+    "*/event/epsilon", "*/spent", "/claims/epsilon",
 )  # fmt: skip
+BOUGHT_BOUND = ("*/bought_rows_per_person", *BOUGHT_EVENTS, "*/cost/epsilon", "*epsilons", "*/together")
 BOUGHT_ROWS = ("/parameters/sampling/rows", "/source/rows", "/files/*/bytes")
 
 
@@ -534,23 +535,25 @@ def synthesized(records: list[Record], folder: Path, **options: Any) -> dict[str
         delta=DELTA,
         schema=SCHEMA,
         target="ill",
-        rows_per_person=BOUND,
         ledger=ledger,
-        **options,
+        **{"rows_per_person": BOUND, **options},
     )
     sf.save(release, folder / "out")
     noisy = {
         "certificate.json": (*CERTIFICATE, "/claims/rows", "/files/*/bytes"),
         "generator.json": ("/settings/*", "/domain/columns/*/step"),
     }
-    found = public_files(folder / "out", noisy, pages=False)
+    buys = options.get("rows_per_person") == "bought"
+    bought = ("*/rows_per_person", *BOUGHT_EVENTS) if buys else ()
+    found = public_files(folder / "out", {name: (*paths, *bought) for name, paths in noisy.items()}, pages=False)
     found["generator.safetensors"] = {
         name: (kind, len(shape) if isinstance(shape, tuple) else shape)
         for name, (kind, shape) in found["generator.safetensors"].items()
     }
-    hidden = ("/rows", "/loss/*", "/note", "/seconds", "/assessment/*", "/made")
+    hidden = ("/rows", "/loss/*", "/note", "/seconds", "/assessment/*", "/made", *bought)
     with sf.Ledger(ledger) as book:
-        spent = [one.to_dict() for one in release.events], book.spent.epsilon, book.unit
+        events = public_form({"events": [one.to_dict() for one in release.events]}, bought)
+        spent = events, book.spent.epsilon, book.unit
     return {**found, "--json": public_form(release.to_dict(), hidden), "ledger": spent}
 
 
@@ -558,6 +561,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "rows": {"rows": 20},
     "as many rows": {"method": "independent"},
     "people": {"people": 15},
+    "a bought bound": {"rows_per_person": "bought", "rows": 20},
 }
 
 
