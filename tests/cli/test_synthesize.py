@@ -282,7 +282,7 @@ def test_rows_of_people_say_so_everywhere(sfumato: Run, visits: str) -> None:
 
 
 def test_the_rows_of_a_person_are_bought(sfumato: Run, visits: str) -> None:
-    ran = sfumato("synthesize", visits, "--person", "patient", "--rows-per-person", "bought", "-o", "out")
+    ran = sfumato("synthesize", visits, *PERSON[:-1], "bought", "-o", "out")
     assert ran.code == 0, ran.err
     assert sfumato("verify", "out").code == 0
     assert json.loads(Path("out/certificate.json").read_text())["parameters"]["rows_bought"] is True

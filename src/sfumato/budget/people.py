@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
@@ -72,7 +72,7 @@ Ints = NDArray[np.int64]
 
 NOBODY = -1
 """The number of rows without a person; each of them counts as a person of its own."""
-BOUGHT = "bought"
+BOUGHT: Final = "bought"
 """The word in place of a number of rows that is bought."""
 BOUNDS = ("rows_per_person", "groups_per_person", "rows_per_group")
 """The names of all numbers that bound the rows of a person."""

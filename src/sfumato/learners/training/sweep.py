@@ -203,7 +203,7 @@ def train(
     ordinary = options.get("ordinary") or {}
     ledger, test_ledger = _ledgers(ledger, material, split, asked)
     rows = material.public_rows if privacy.rows is None else privacy.rows
-    common = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
+    common: dict[str, Any] = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
     common |= {} if rows_per_person is None else {"rows_per_person": rows_per_person}
     common |= _declared_target(material, regression, parameters.get("classes"), tested=split.test is not None)
     common |= {"seed": split.seed, "rows": rows} if kind.network or kind.images else {}
