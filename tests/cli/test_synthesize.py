@@ -281,6 +281,13 @@ def test_rows_of_people_say_so_everywhere(sfumato: Run, visits: str) -> None:
     assert "add or remove one person" in shown.out
 
 
+def test_the_rows_of_a_person_are_bought(sfumato: Run, visits: str) -> None:
+    ran = sfumato("synthesize", visits, *PERSON[:-1], "bought", "-o", "out")
+    assert ran.code == 0, ran.err
+    assert sfumato("verify", "out").code == 0
+    assert json.loads(Path("out/certificate.json").read_text())["parameters"]["rows_bought"] is True
+
+
 def test_people_are_made_up_and_compared(sfumato: Run, visits: str) -> None:
     ran = sfumato("synthesize", visits, *PERSON, "--people", "60", "-o", "out")
     assert ran.code == 0, ran.err
@@ -296,6 +303,7 @@ def test_people_are_made_up_and_compared(sfumato: Run, visits: str) -> None:
     ("options", "says"),
     [
         (["--person", "patient"], "the rows of a person are not bounded"),
+        (["--person", "patient", "--rows-per-person", "bought", "--people", "3"], "are not bought where people"),
         (["--rows-per-person", "2"], "rows_per_person needs a person column"),
         (["--people", "2"], "people needs a person column"),
         (["--person", "patient", "--rows-per-person", "0"], "--rows-per-person must be"),

@@ -469,6 +469,18 @@ def test_people_are_protected_and_the_release_says_so(sfumato: Run, visits: list
     assert by_recipe.json["unit"] == "person"
 
 
+def test_the_rows_of_a_person_are_bought(sfumato: Run, visits: list[str]) -> None:
+    asked = [*visits, "--person", "patient_id", "--rows-per-person", "bought"]
+    ran = sfumato("train", *asked, "--epsilon", "1", "-o", "model")
+    assert ran.code == 0, ran.err
+    assert "a tenth of it found how many rows of each are used: at most " in ran.out
+    assert sfumato("verify", "model").code == 0
+    again = sfumato("train", "--recipe", "model/recipe.toml", "-o", "again", "--json")
+    assert again.code == 0, again.err
+    assert again.json["settings"]["rows_per_person"] == "bought"
+    assert again.json["runs"][0]["bought_rows_per_person"] >= 1
+
+
 def test_a_budget_for_people_is_charged_and_one_for_rows_is_not(sfumato: Run, visits: list[str]) -> None:
     asked = [*visits, "--person", "patient_id", "--rows-per-person", "2", "--epsilon", "1"]
     grant = ["budget", "grant", "visits.csv", "--epsilon", "3", "--delta", "1e-4"]
@@ -490,6 +502,8 @@ def test_a_budget_for_people_is_charged_and_one_for_rows_is_not(sfumato: Run, vi
     [
         (["--person", "patient_id"], "the rows of a person are not bounded"),
         (["--person", "patient_id", "--rows-per-person", "0"], "--rows-per-person"),
+        (["--person", "patient_id", "--rows-per-person", "any"], "or 'bought'"),
+        (["--person", "patient_id", "--rows-per-person", "bought", "--model", "mlp"], "networks do not buy the rows"),
         (["--rows-per-person", "2"], "rows_per_person needs a person column"),
         (["--person", "patient", "--rows-per-person", "2"], "there is no column 'patient'"),
         (["--person", "ill", "--rows-per-person", "2"], "'ill' says which rows are of the same person"),

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import sfumato as sf
 from sfumato import learners
-from sfumato.budget import Composed, Event, Repeated, spent
+from sfumato.budget import Composed, Event, FindRowsPerPerson, Gaussian, Repeated, spent
 from sfumato.errors import BudgetError, InputError, OptionError
 from sfumato.learners import PrivateEstimator, PrivateNaiveBayes
 from sfumato.learners.estimators.noisy_sums import NoisySums
@@ -600,6 +600,9 @@ def test_a_bound_that_is_none_and_a_column_that_is_none_are_refused(make: Callab
     for bound in (0, -1, 1.5, "2", True):
         with pytest.raises(OptionError, match="the rows of a person must be a whole number"):
             make(schema=PEOPLE, rows_per_person=bound).fit(table, target)
+    if not hasattr(make(), "batch_size"):
+        with pytest.raises(OptionError, match="rows_per_person needs a person column"):
+            make(rows_per_person="bought").fit(frame, target)
     with pytest.raises(InputError, match="asks to protect people, but there is no column 'patient_id'"):
         make(schema=PEOPLE, rows_per_person=2).fit(frame, target)
     with pytest.raises(InputError, match="'patient_id' says which rows are of the same person"):
@@ -634,7 +637,66 @@ def test_without_privacy_all_rows_of_all_people_count(make: Callable[..., Any]) 
     ids = pl.Series("patient_id", [1] * ROWS)
     seed = {"random_state": 0} if "random_state" in make().get_params() else {}
     plain = make(epsilon=math.inf, **seed).fit(frame, target)
-    assert same(plain, make(epsilon=math.inf, schema=PEOPLE, **seed).fit(of_people(frame, ids), target))
+    for bound in (None, *([] if hasattr(make(), "batch_size") else ["bought"])):
+        model = make(epsilon=math.inf, schema=PEOPLE, rows_per_person=bound, **seed)
+        assert same(plain, model.fit(of_people(frame, ids), target))
+
+
+# --- rows of a person that are bought ---
+
+
+def test_whatever_is_bought_all_together_costs_no_more_than_epsilon(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    table = of_people(frame, pl.Series("patient_id", [at // 4 for at in range(ROWS)]))
+    if type(make())._learn is PrivateEstimator._learn:
+        with pytest.raises(OptionError, match="networks do not buy the rows of a person, because"):
+            make(schema=PEOPLE, rows_per_person="bought").fit(table, target)
+        return
+    search = FindRowsPerPerson(epsilon=0.1)
+    before = make(schema=PEOPLE, rows_per_person="bought").events_of(table, target)
+    assert before[0] == search.event
+    with sf.Ledger.grant(frame, epsilon=1.0, delta=DELTA, path=tmp_path / "people", unit="person") as ledger:
+        model = make(schema=PEOPLE, rows_per_person="bought", ledger=ledger).fit(table, target)
+        assert counted(ledger.events) == counted(model.events_)
+        with pytest.raises(BudgetError, match="would exceed the limit"):
+            make(schema=PEOPLE, rows_per_person="bought", ledger=ledger).fit(table, target)
+        assert counted(ledger.events) == counted(model.events_)
+    assert model.rows_that_count in search.CANDIDATES
+    assert model.to_dict()["bought_rows_per_person"] == model.rows_that_count
+    assert model.spent_.unit == "person"
+    for rows in search.CANDIDATES:
+        model.bought_rows_per_person_ = rows
+        events = model.events_of(table, target)
+        assert 0.99 < spent(events, DELTA).epsilon <= 1.0
+        assert {one.sensitivity for one in counted(events) if isinstance(one, Gaussian)} == {float(rows)}
+        assert [one for one in counted(events) if one == search.event] == [search.event]
+
+
+def test_a_bound_is_bought_from_the_rows_of_people_and_noise_is_made_for_it() -> None:
+    people = 20_000
+    rows = np.repeat(np.arange(people), 4)
+    table = sf.Table.of(pl.DataFrame({"age": np.full(len(rows), 30.0), "patient_id": rows}), person="patient_id")
+    terms: dict[str, Any] = {"bounds": (18, 90), "classes": (0, 1), "rows_per_person": "bought", "insecure_seed": 1}
+    model = PrivateNaiveBayes(epsilon=20, delta=1e-5, **terms).fit(table, np.zeros(len(rows), dtype=np.int64))
+    assert model.rows_that_count == 5
+    assert {one.sensitivity for one in counted(model.events_) if isinstance(one, Gaussian)} == {5.0}
+    assert spent(model.events_, 1e-5).epsilon <= 20
+
+
+def test_a_bound_is_charged_before_anything_is_read(tmp_path: Path) -> None:
+    frame, target = records(PrivateNaiveBayes())
+    table = of_people(frame)
+    terms: dict[str, Any] = {"delta": DELTA, "rows_per_person": "bought", "insecure_seed": 1, "schema": PEOPLE}
+    with sf.Ledger.grant(frame, epsilon=0.5, delta=DELTA, path=tmp_path / "people", unit="person") as ledger:
+        with pytest.raises(BudgetError, match="would exceed the limit"):
+            PrivateNaiveBayes(epsilon=1.0, ledger=ledger, **terms).fit(table, target)
+        assert ledger.spent.epsilon == 0
+    seeded = [PrivateNaiveBayes(epsilon=1.0, **terms).fit(table, target) for _ in range(2)]
+    assert same(*seeded)
+    assert seeded[0].rows_that_count == seeded[1].rows_that_count
+    again = seeded[0].set_params(rows_per_person=2).fit(table, target)  # what was bought before is forgotten
+    assert again.rows_that_count == 2
+    assert "bought_rows_per_person" not in again.to_dict()
 
 
 # --- whether the claim is true ---

@@ -153,6 +153,12 @@ NOISY_SHAPES = {
 # A date, a keyed hash with a salt, hashes and sizes of what is noisy.
 CERTIFICATE = ("/made", "/source/fingerprint", "/files/*/sha256", "/files/model.safetensors/bytes")
 SCORES = ("/loss/accuracy", "/loss/auc", "/loss/loss", "/loss/margin", "/files/*/bytes")
+# What follows from a bound that is bought: the noise that is made for it, and what its rounding adds to the cost.
+BOUGHT_EVENTS = (
+    "*events/*/scale", "*events/*/sensitivity", "*events/*/epsilon", "*/event/scale", "*/event/sensitivity",
+    "*/event/epsilon", "*/spent", "/claims/epsilon",
+)  # fmt: skip
+BOUGHT_BOUND = ("*/bought_rows_per_person", *BOUGHT_EVENTS, "*/cost/epsilon", "*epsilons", "*/together")
 BOUGHT_ROWS = ("/parameters/sampling/rows", "/source/rows", "/files/*/bytes")
 
 
@@ -174,7 +180,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
 
 
 def released(
-    records: list[Record], folder: Path, model: str, *, scores: str, rows: int | None, epsilon: str = "1"
+    records: list[Record],
+    folder: Path,
+    model: str,
+    *,
+    scores: str,
+    rows: int | None,
+    epsilon: str = "1",
+    bound: int | str = BOUND,
 ) -> dict[str, Any]:
     of_people = "patient_id" in records[0]
     table = table_of(records, folder, tuple(records[0]))
@@ -186,7 +199,7 @@ def released(
         delta=DELTA,
         split=Split(scores=scores),
         privacy=Privacy(rows=rows),
-        **({"rows_per_person": BOUND} if of_people else {}),
+        **({"rows_per_person": bound} if of_people else {}),
         **TRAININGS[model],
     )
     quietly(sf.save, training, folder / "out")
@@ -195,9 +208,12 @@ def released(
         "model.json": () if rows else ("/state/training/sampling/rows", "/cost/sampling/rows"),
         "training.json": ("/runs/*/accuracy", "/runs/*/loss", "/runs/*/scores"),
     }
-    found = public_files(folder / "out", noisy, pages=scores == "none")
+    if bound == "bought":
+        noisy = {name: (*paths, *BOUGHT_BOUND, "/files/*/bytes") for name, paths in noisy.items()}
+    found = public_files(folder / "out", noisy, pages=scores == "none" and bound != "bought")
     printed = training.to_dict()
-    hidden = ("/runs/*/seconds", "/runs/*/accuracy", "/runs/*/loss", "/runs/*/scores", "/runs/*/sampling/rows")
+    hidden: tuple[str, ...] = ("/runs/*/seconds", "/runs/*/accuracy", "/runs/*/loss", "/runs/*/scores")
+    hidden += ("/runs/*/sampling/rows", *(BOUGHT_BOUND if bound == "bought" else ()))
     return {**found, "--json": public_form(printed, hidden)}
 
 
@@ -294,6 +310,17 @@ def test_noisy_scores_and_a_bought_number_of_people_are_all_else_that_differs(
     one = released_of_visits(model, "noisy", None, epsilon)
     other = with_a_person_more(more)
     assert one == released(other, tmp_path / "other", model, scores="noisy", rows=None, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("model", ["naive-bayes", "forest", "linear"])
+@pytest.mark.parametrize("more", MORE_PEOPLE)
+def test_a_bound_that_is_bought_is_all_else_that_differs(model: str, more: str, tmp_path: Path) -> None:
+    one, other = (
+        released(records, tmp_path / name, model, scores="noisy", rows=None, epsilon="0.5,2", bound="bought")
+        for name, records in (("one", visits()), ("other", with_a_person_more(more)))
+    )
+    assert one == other
+    assert one["epsilon-2/certificate.json"]["parameters"]["bought_rows_per_person"] == "NOISY"
 
 
 @cache
@@ -508,23 +535,25 @@ def synthesized(records: list[Record], folder: Path, **options: Any) -> dict[str
         delta=DELTA,
         schema=SCHEMA,
         target="ill",
-        rows_per_person=BOUND,
         ledger=ledger,
-        **options,
+        **{"rows_per_person": BOUND, **options},
     )
     sf.save(release, folder / "out")
     noisy = {
         "certificate.json": (*CERTIFICATE, "/claims/rows", "/files/*/bytes"),
         "generator.json": ("/settings/*", "/domain/columns/*/step"),
     }
-    found = public_files(folder / "out", noisy, pages=False)
+    buys = options.get("rows_per_person") == "bought"
+    bought = ("*/rows_per_person", *BOUGHT_EVENTS) if buys else ()
+    found = public_files(folder / "out", {name: (*paths, *bought) for name, paths in noisy.items()}, pages=False)
     found["generator.safetensors"] = {
         name: (kind, len(shape) if isinstance(shape, tuple) else shape)
         for name, (kind, shape) in found["generator.safetensors"].items()
     }
-    hidden = ("/rows", "/loss/*", "/note", "/seconds", "/assessment/*", "/made")
+    hidden = ("/rows", "/loss/*", "/note", "/seconds", "/assessment/*", "/made", *bought)
     with sf.Ledger(ledger) as book:
-        spent = [one.to_dict() for one in release.events], book.spent.epsilon, book.unit
+        events = public_form({"events": [one.to_dict() for one in release.events]}, bought)
+        spent = events, book.spent.epsilon, book.unit
     return {**found, "--json": public_form(release.to_dict(), hidden), "ledger": spent}
 
 
@@ -532,6 +561,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "rows": {"rows": 20},
     "as many rows": {"method": "independent"},
     "people": {"people": 15},
+    "a bought bound": {"rows_per_person": "bought", "rows": 20},
 }
 
 

@@ -476,6 +476,72 @@ def test_a_network_for_people_holds_and_what_is_forged_about_people_is_found(net
     assert "at most 2 rows of a person count" in failed(network)
 
 
+@pytest.mark.parametrize("model", ["naive-bayes", "logistic", "forest"])
+def test_a_release_states_how_many_rows_were_bought_and_verify_refutes_another_number(
+    model: str, tmp_path: Path
+) -> None:
+    training = trained(model=model, rows_per_person="bought")
+    rows = training.models["epsilon-1"].rows_that_count
+    release = tmp_path / "model"
+    sf.save(training, release)
+    certificate = json.loads((release / "certificate.json").read_text())
+    assert certificate["parameters"]["rows_per_person"] == "bought"
+    assert certificate["parameters"]["bought_rows_per_person"] == rows
+    assert f"at most {rows} at epsilon 1" in (release / "report.html").read_text()
+    verdict = sf.verify(release)
+    assert verdict.ok
+    assert f"at most {rows} rows of a person count" in [one.claim for one in verdict.claims if one.held]
+    assert f"its {rows} rows per person were chosen with noise" in [one.claim for one in verdict.unchecked]
+    again = sf.learners.load_model(release)
+    assert (again.rows_per_person, again.rows_that_count) == ("bought", rows)
+    for forged in (4, 987 if rows != 987 else 1, None, "3", 2.0):
+        for name, place in (("certificate.json", "parameters"), ("model.json", "cost")):
+            change_json(
+                release,
+                name,
+                lambda plain, place=place, forged=forged: plain[place].update(bought_rows_per_person=forged),
+            )
+            assert failed(release)
+        assert any("rows of a person count" in claim for claim in failed(release))
+
+
+def test_a_purchase_of_rows_that_the_events_lack_is_found(tmp_path: Path) -> None:
+    sf.save(trained(rows_per_person="bought"), tmp_path / "model")
+    for name, place in (("certificate.json", "parameters"), ("model.json", "cost")):
+        change_json(tmp_path / "model", name, lambda plain, place=place: plain[place]["events"].pop(0))
+    assert "its events hold the purchase of rows per person" in failed(tmp_path / "model")
+
+
+def test_models_at_several_epsilons_buy_bounds_of_their_own_and_a_recipe_does_again(tmp_path: Path) -> None:
+    training = trained(epsilon="0.5,2,none", rows_per_person="bought")
+    first, second, ordinary = training.runs
+    assert [one.facts["spent"] <= one.epsilon for one in (first, second)] == [True, True]
+    assert "bought_rows_per_person" not in ordinary.facts
+    assert training.together["epsilon"] <= 2.5
+    for run in (first, second):
+        model = training.models[run.name]
+        assert spent(scoring_events(model.events_, model.rows_that_count), 1e-4).epsilon <= run.epsilon
+    visits().write_csv(tmp_path / "visits.csv")
+    sf.save(trained(rows_per_person="bought"), tmp_path / "model")
+    again = run_recipe(Recipe.of_release(tmp_path / "model"), tmp_path / "visits.csv")
+    assert (again.unit, again.settings["rows_per_person"]) == ("person", "bought")
+
+
+def test_who_cannot_buy_the_rows_of_a_person_says_why() -> None:
+    with pytest.raises(sf.errors.OptionError, match="networks do not buy the rows of a person, because"):
+        trained(model="mlp", rows_per_person="bought", **QUICK["mlp"])
+    with pytest.raises(sf.errors.OptionError, match="rows_per_person needs a person column"):
+        trained(sf.Table(visits().drop("patient_id"), sf.Schema(COLUMNS[:-1])), rows_per_person="bought")
+    search = PrivateSearch(
+        estimator=PrivateNaiveBayes(rows_per_person="bought"), settings={"cells": [2, 20]}, way="composition",
+        delta=1e-4, epsilon=2.0,
+    )  # fmt: skip
+    with pytest.raises(sf.errors.OptionError, match="a search does not buy the rows of a person, because"):
+        search.fit(VISITS, "ill")
+    with pytest.raises(sf.errors.OptionError, match="the rows of a person must be a whole number"):
+        trained(rows_per_person="any")
+
+
 def test_a_network_buys_the_number_of_people_not_of_rows() -> None:
     frame = visits(3000, most=3)
     model = sf.learners.PrivateClassifier(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +119,9 @@ def test_the_commands_refuse_rows_for_people_unless_it_is_said(sfumato: Any) -> 
     assert sfumato("assess", *roles, "--json").json["people"]["smallest"] == 2
 
 
-def test_people_and_rows_are_not_protected_at_once(sfumato: Any) -> None:
-    options: dict[str, Any] = {
-        "qi": ["zip"],
-        "person": "patient_id",
-        "identifiers": ["visit_id"],
-        "rows_are_units": True,
-    }
-    for run in (lambda: sf.assess(VISITS, **options), lambda: sf.anonymize(VISITS, "k=2", **options)):
+def test_people_and_rows_are_not_protected_at_once() -> None:
+    roles: dict[str, Any] = {"qi": ["zip"], "person": "patient_id", "identifiers": ["visit_id"]}
+    for run in (partial(sf.assess, VISITS), partial(sf.anonymize, VISITS, "k=2")):
         with pytest.raises(sf.errors.OptionError, match="rows_are_units protects rows, and column 'patient_id' asks"):
             run(**roles, rows_are_units=True)
 

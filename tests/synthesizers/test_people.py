@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.budget import Gaussian
+from sfumato.budget import FindRowsPerPerson, Gaussian
 from sfumato.budget.noise import Source
 from sfumato.data.certificate import Certificate
-from sfumato.errors import ColumnError, InputError, OptionError
+from sfumato.data.recipe import Recipe
+from sfumato.errors import BudgetError, ColumnError, InputError, OptionError
 from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.synthesizers import Independent, LabelledTree
 from sfumato.synthesizers.tables.base import Axis, Rows
@@ -268,6 +270,67 @@ def test_an_evaluation_compares_the_rows_of_people() -> None:
     assert "people" not in sf.evaluate(one, one, models=(), attacks=()).to_dict()
 
 
+# --- a bound that is bought ---
+
+
+@pytest.mark.parametrize("method", ["tree", "aim", "independent", "copula"])
+def test_whatever_bound_is_bought_all_together_costs_no_more_than_epsilon(method: str, tmp_path: Path) -> None:
+    with sf.Ledger.grant(visits(), epsilon=2, delta=1e-5, path=tmp_path / "people", unit="person") as ledger:
+        release = made(rows_per_person="bought", method=method, rows=20, ledger=ledger)
+        assert 1.99 < ledger.spent.epsilon <= 2
+        assert len(ledger.events) == 1
+        with pytest.raises(BudgetError, match="would exceed the limit"):
+            made(rows_per_person="bought", method=method, rows=20, ledger=ledger)
+        assert len(ledger.events) == 1
+    search = FindRowsPerPerson(epsilon=0.2)
+    assert release.events[0] == search.event
+    assert release.rows_per_person in search.CANDIDATES
+    assert release.to_dict()["rows_per_person"] == release.rows_per_person
+    for rows in search.CANDIDATES:
+        plan = replace(release.plan, rows_per_person=rows)
+        assert 1.99 < plan.spent.epsilon <= 2
+        assert {one.sensitivity for one in plan.events if isinstance(one, Gaussian)} == {rows}
+
+
+def test_a_bound_is_bought_from_the_rows_of_people() -> None:
+    who = np.repeat(np.arange(3000), 4)
+    frame = pl.DataFrame({"patient_id": who, "ward": np.array(list("ABCD"))[who % 4]})
+    table = sf.Table(frame, sf.Schema([SCHEMA["patient_id"], SCHEMA["ward"]]))
+    options: dict[str, Any] = {"method": "independent", "rows_per_person": "bought", "ledger": False}
+    release, again = (sf.synthesize(table, 20, insecure_seed=1, **options) for _ in range(2))
+    assert release.rows_per_person == 5
+    assert 11_900 < release.rows < 12_100
+    assert release.table.to_polars().equals(again.table.to_polars())
+
+
+def test_a_release_states_the_bound_that_was_bought_and_verify_refutes_another(tmp_path: Path) -> None:
+    release, folder = made(rows_per_person="bought", rows=30, method=LabelledTree(pool=1000)), tmp_path / "made"
+    sf.save(release, folder)
+    rows = release.rows_per_person
+    stated = Certificate.read(folder).parameters
+    assert (stated["rows_per_person"], stated["rows_bought"]) == (rows, True)
+    assert failed(folder) == []
+    assert f"its {rows} rows per person were chosen with noise" in unchecked(folder)
+    assert f"at most {rows} row" in (folder / "report.html").read_text()
+    assert sf.load(folder).rows_per_person == rows
+    assert Recipe.of_release(folder).options["rows_per_person"] == "bought"
+    facts = (folder / "generator.json").read_text()
+    another = 987 if rows != 987 else 1
+    for forged in ({"rows_per_person": another}, {"rows_per_person": 4}, {"rows_bought": False}, {"people": True}):
+        change_json(folder, "generator.json", lambda plain, forged=forged: plain.update(forged))
+        assert failed(folder) != []
+        (folder / "generator.json").write_text(facts)
+        bind(folder, "generator.json")
+        assert failed(folder) == []
+    for name, place in (("certificate.json", "parameters"), ("generator.json", None)):
+        change_json(
+            folder,
+            name,
+            lambda plain, place=place: (plain[place] if place else plain).update(rows_per_person=another),
+        )
+    assert failed(folder) != []
+
+
 # --- verify ---------------------------------------------------------------------------------------
 
 
@@ -349,6 +412,17 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no bound": ({"rows_per_person": None}, OptionError, "rows of a person are not bounded"),
     "a bound of 0": ({"rows_per_person": 0}, OptionError, "the rows of a person must be"),
     "half a row": ({"rows_per_person": 1.5}, OptionError, "the rows of a person must be"),
+    "a bound that is a word": ({"rows_per_person": "any"}, OptionError, "the rows of a person must be"),
+    "a bought bound of people": (
+        {"rows_per_person": "bought", "people": 5},
+        OptionError,
+        "are not bought where people",
+    ),
+    "a bought bound of steps": (
+        {"rows_per_person": "bought", "method": "autoencoder"},
+        OptionError,
+        "cannot protect people with several rows",
+    ),
     "people of one row": ({"rows_per_person": 1, "people": 5}, OptionError, "rows_per_person is 1"),
     "no people": ({"people": 0}, OptionError, "the number of people must be"),
     "people and rows": ({"people": 5, "rows": 5}, OptionError, "'rows' is for drawing rows"),
@@ -372,7 +446,7 @@ def test_bad_input_is_refused_in_one_sentence(name: str) -> None:
 
 def test_a_bound_without_a_person_is_refused() -> None:
     frame = visits().drop("patient_id")
-    for option in ({"rows_per_person": 3}, {"people": 3}):
+    for option in ({"rows_per_person": 3}, {"rows_per_person": "bought"}, {"people": 3}):
         with pytest.raises(OptionError, match="needs a person column"):
             sf.synthesize(frame, 1, ledger=False, **option)
     clash = visits().rename({"paid": "rows of the person"})

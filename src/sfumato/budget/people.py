@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
@@ -51,6 +51,7 @@ from sfumato.engines.tuples import group as group_rows
 from sfumato.errors import OptionError
 
 __all__ = [
+    "BOUGHT",
     "BOUNDS",
     "NOBODY",
     "BoughtRowsPerPerson",
@@ -72,7 +73,8 @@ Ints = NDArray[np.int64]
 
 NOBODY = -1
 """The number of rows without a person; each of them counts as a person of its own."""
-_BOUGHT = "bought"
+BOUGHT: Final = "bought"
+"""The word in place of a number of rows that is bought."""
 BOUNDS = ("rows_per_person", "groups_per_person", "rows_per_group")
 """The names of all numbers that bound the rows of a person."""
 
@@ -108,13 +110,13 @@ def units_of(people: Ints) -> Ints:
     return numbers[which]
 
 
-def check_bound(person: str | None, rows: Any) -> int | None:
+def check_bound(person: str | None, rows: Any) -> MaxRowsPerPerson | BoughtRowsPerPerson | None:
     """Return the bound on the rows of a person, or raise an error if it does not go with the person column.
 
     Examples
     --------
-    >>> check_bound("patient_id", 3), check_bound(None, None)
-    (3, None)
+    >>> check_bound("patient_id", 3), check_bound("patient_id", "bought"), check_bound(None, None)
+    (MaxRowsPerPerson(rows_per_person=3), BoughtRowsPerPerson(), None)
     """
     if person is None:
         if rows is not None:
@@ -124,9 +126,11 @@ def check_bound(person: str | None, rows: Any) -> int | None:
         raise OptionError(
             f"column '{person}' asks to protect people, but the rows of a person are not bounded",
             hint="rows_per_person / --rows-per-person N: of people with more, N are drawn at random; N must not be "
-            "chosen by looking at the data",
+            "chosen by looking at the data, but it can be 'bought' with a tenth of epsilon",
         )
-    return whole("the rows of a person", rows)
+    if isinstance(rows, str) and rows == BOUGHT:
+        return BoughtRowsPerPerson()
+    return MaxRowsPerPerson(whole("the rows of a person", rows))
 
 
 def people_of(tuples: Tuples, person: str) -> Ints:
@@ -265,8 +269,8 @@ class PersonBound(ABC):
                     hint="give rows_per_person alone, or groups_per_person with rows_per_group",
                 )
             rows = numbers["rows_per_person"]
-            if isinstance(rows, str) and rows != _BOUGHT:
-                raise OptionError(f"rows_per_person must be a whole number of at least 1 or '{_BOUGHT}', got {rows!r}")
+            if isinstance(rows, str) and rows != BOUGHT:
+                raise OptionError(f"rows_per_person must be a whole number of at least 1 or '{BOUGHT}', got {rows!r}")
             return BoughtRowsPerPerson() if isinstance(rows, str) else MaxRowsPerPerson(rows)
         if len(numbers) == 1:
             raise OptionError(
@@ -418,7 +422,7 @@ class BoughtRowsPerPerson(PersonBound):
     @property
     def rows_per_person(self) -> str:
         """The word that stands for a number that is bought."""
-        return _BOUGHT
+        return BOUGHT
 
     def in_words(self, person: str) -> str:
         """Return the bound in words."""

@@ -71,7 +71,8 @@ def synthesize(
         - ``given``: what the rows that are drawn now must meet, see `Generator.sample`. All records are learned from.
         - ``person``: the column that says which rows are of the same person, to protect people instead of rows; that
           of the schema by default. ``rows_per_person`` bounds how many rows of each are read, drawn at random in
-          secret. ``people`` draws so many people with up to so many rows each, instead of rows.
+          secret; ``"bought"`` finds that number with a tenth of the budget. ``people`` draws so many people with up to
+          so many rows each, instead of rows.
         - ``keep``: columns to make up although their names or values look like names of people or free text. Without
           it, such a column raises an error if it is undeclared. The error is for you: it depends on the rows.
 

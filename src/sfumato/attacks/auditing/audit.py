@@ -40,7 +40,6 @@ from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event, Relation
 from sfumato.data.certificate import PERSON
 from sfumato.data.claim import Claim
-from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release, Releases
 from sfumato.data.validate import whole
 from sfumato.errors import InputError, OptionError
@@ -428,7 +427,7 @@ def _by_recipe(
 
     model, classes = release.model, release.model.classes_
     wrong = mislabelled(records, min(canaries, records.persons), seed)
-    included, rows = coins(len(wrong), seed), rows_of_canary(release.recipe, promise)
+    included, rows = coins(len(wrong), seed), rows_of_canary(promise, model.rows_that_count)
     if progress:
         progress(0.0)
     recipe = release.recipe
@@ -450,9 +449,9 @@ def _by_recipe(
     )
 
 
-def rows_of_canary(recipe: Recipe, promise: DifferentialPrivacy) -> int:
-    """Return how many records a canary has: as many as a person may have, if people are protected."""
-    return int(recipe.options.get("rows_per_person") or 1) if promise.unit == PERSON else 1
+def rows_of_canary(promise: DifferentialPrivacy, rows_per_person: int | None) -> int:
+    """Return how many records a canary has: as many as count of a person, if people are protected."""
+    return rows_per_person or 1 if promise.unit == PERSON else 1
 
 
 def cost_claim(events: Iterable[Event], promise: DifferentialPrivacy) -> Claim:

@@ -60,7 +60,7 @@ def audit_generator(
             f"a generator of people, which learns '{unseen[0]}' and does not draw it, cannot be audited by its recipe",
             hint="audit one of the same table that draws rows",
         )
-    person, rows = release.recipe.schema.person, rows_of_canary(release.recipe, promise)
+    person, rows = release.recipe.schema.person, rows_of_canary(promise, release.rows_per_person)
     records = rows_of(source, [*domain.names, *([] if person is None else [person])])
     strange = strange_rows(domain, canaries, seed)
     included = coins(len(strange), seed)

@@ -69,5 +69,5 @@ def _of_sums(model: Any, noise: float) -> tuple[Claim, ...]:
         name: Share(min(share.times, _STEPS), share.worth * min(share.times, _STEPS) / share.times)
         for name, share in model._shares(len(model.features_.features) if model.features_ else 0).items()
     }
-    sums = NoisySums(shares, noise, Source(), rows_per_person=getattr(model, "rows_per_person", None))
+    sums = NoisySums(shares, noise, Source(), rows_per_person=getattr(model, "rows_that_count", None))
     return observe_sums(sums, delta=1e-5, canaries=_IN_SUMS, seed=0).checks

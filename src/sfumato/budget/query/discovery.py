@@ -23,7 +23,7 @@ from sfumato.budget.noise import Source
 from sfumato.budget.people import DeclaredBound, for_people
 from sfumato.data.certificate import PERSON, UNIT
 from sfumato.data.validate import real
-from sfumato.errors import SfumatoError, one_of
+from sfumato.errors import OptionError, SfumatoError, one_of
 
 __all__ = ["CountRows", "FindBounds", "FindRowsPerPerson", "SelectCategories", "octaves"]
 
@@ -218,6 +218,8 @@ class FindRowsPerPerson(Mechanism):
 
     CANDIDATES: ClassVar[tuple[int, ...]] = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987)
     """The possible answers."""
+    SHARE: ClassVar[float] = 0.1
+    """The share of epsilon for it, wherever a bound is bought."""
 
     epsilon: float
     confidence: float = 0.99
@@ -257,6 +259,19 @@ class FindRowsPerPerson(Mechanism):
     def answer(self, people: NDArray[np.int64], source: Source | None = None) -> int:
         """Return how many rows of a person should count, given the person of every row; a negative one is nobody."""
         return self.CANDIDATES[self.choice.choose(self.scores(people), source)]
+
+    @classmethod
+    def checked(cls, rows: Any) -> int:
+        """Return a stated answer, or raise an error if it cannot be one.
+
+        Examples
+        --------
+        >>> FindRowsPerPerson.checked(5)
+        5
+        """
+        if type(rows) is not int or rows not in cls.CANDIDATES:
+            raise OptionError(f"a bound on the rows of a person that was bought cannot be {rows!r:.40}")
+        return rows
 
 
 def _on_counts(epsilon: float, relation: Relation, rows: int = 1) -> AddedNoise:

@@ -45,7 +45,6 @@ __all__ = ["NumberColumn", "Plan", "check_terms", "public_schema", "statistic_fo
 
 _MOST_GROUPS = 1_000_000
 _LEAST_EPSILON = 1e-9  # for a smaller epsilon, the noise would not fit into 64 bits
-_FOR_ROWS = 0.1  # the share of epsilon that buys a bound on the rows of a person
 
 
 def public_schema(table: Table, schema: Schema | str | Path | None) -> Schema:
@@ -252,7 +251,7 @@ class Plan:
         """Return the mechanism that buys a bound on the rows of a person, if it is to be bought."""
         if not isinstance(self.bound, BoughtRowsPerPerson):
             return None
-        return FindRowsPerPerson(epsilon=_FOR_ROWS * self.epsilon, relation=relation)
+        return FindRowsPerPerson(epsilon=FindRowsPerPerson.SHARE * self.epsilon, relation=relation)
 
     def settled(self, rows: int | None) -> Plan:
         """Return the plan of what is left to do once a bound has been bought: the same plan if none was to be.
@@ -266,13 +265,12 @@ class Plan:
         """
         if not isinstance(self.bound, BoughtRowsPerPerson):
             return self
-        if rows not in FindRowsPerPerson.CANDIDATES:
-            raise OptionError(f"a bound on the rows of a person that was bought cannot be {rows!r}")
-        paid = _FOR_ROWS * self.epsilon
+        bound = MaxRowsPerPerson(FindRowsPerPerson.checked(rows))
+        paid = FindRowsPerPerson.SHARE * self.epsilon
         rest = self.epsilon - paid
         while paid + rest > self.epsilon:  # rounding must not increase epsilon
             rest = math.nextafter(rest, 0)
-        return replace(self, epsilon=rest, bound=MaxRowsPerPerson(rows))
+        return replace(self, epsilon=rest, bound=bound)
 
     @property
     def _for_answers(self) -> float:

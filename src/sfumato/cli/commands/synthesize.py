@@ -17,6 +17,7 @@ from sfumato.cli.options import (
     Choice,
     Command,
     Number,
+    NumberOr,
     Numbers,
     check_not_input,
     check_output,
@@ -135,9 +136,10 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 )
 @click.option(
     "--rows-per-person",
-    type=Number(is_whole=True, least=1),
+    type=NumberOr("bought", is_whole=True, least=1),
     metavar="N",
-    help="With --person: how many rows of a person count; of people with more, N are drawn at random.",
+    help="With --person: how many rows of a person count; of people with more, N are drawn at random. "
+    "'bought' finds a number with a tenth of epsilon; not with --people.",
 )
 @click.option(
     "--people",

@@ -19,6 +19,7 @@ from sfumato.cli.options import (
     Command,
     Names,
     Number,
+    NumberOr,
     check_not_input,
     check_output,
     force_option,
@@ -102,9 +103,10 @@ class _Samples(click.ParamType[float]):
 )
 @click.option(
     "--rows-per-person",
-    type=Number(is_whole=True),
+    type=NumberOr("bought", is_whole=True, least=1),
     metavar="N",
-    help="With --person: how many rows of a person count; of people with more, N are drawn at random.",
+    help="With --person: how many rows of a person count; of people with more, N are drawn at random. "
+    "'bought' finds a number with a tenth of epsilon; not for networks.",
 )
 @click.option("--regression", is_flag=True, default=None, help="The target is a number, not a class.")
 @click.option("--test", metavar="FILE", help="Rows to test on.  [default: a part of the table is held out]")
@@ -281,9 +283,11 @@ def _fits(name: str, value: Any) -> bool:
         return isinstance(value, bool) and flag
     if isinstance(option.type, _Samples):
         return isinstance(value, int | float)
+    if isinstance(option.type, NumberOr) and value == option.type.word:
+        return True
     if isinstance(option.type, Number) and not option.type.is_whole:
         return isinstance(value, int | float)
-    return isinstance(value, int if isinstance(option.type, Number) or option.type is click.INT else str)
+    return isinstance(value, int if isinstance(option.type, Number | NumberOr) or option.type is click.INT else str)
 
 
 def _is_published(epochs: Any, notes: Any, title: Any = "", **others: Any) -> bool:
@@ -387,5 +391,7 @@ def _print(training: Training) -> None:
         cost, one = training.together["epsilon"], "record" if training.unit == "row" else training.unit
         echo(f"{'the private models together':<31} epsilon {cost:.3g}, add or remove one {one}")
     if training.unit == "person":
-        bound = training.settings["rows_per_person"]
-        echo(f"Epsilon is for people with all of their rows; at most {bound} rows of each were used.")
+        bound = f"at most {training.settings['rows_per_person']} rows of each were used"
+        if training.bought_rows:
+            bound = f"a tenth of it found how many rows of each are used: {training.bought_rows}"
+        echo(f"Epsilon is for people with all of their rows; {bound}.")

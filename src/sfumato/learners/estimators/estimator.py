@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -26,8 +26,8 @@ from sfumato.budget.accounting.accountant import Spent, calibrate, check_delta, 
 from sfumato.budget.events import Composed, Event, Gaussian
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
-from sfumato.budget.people import check_bound, draw_rows, for_people
-from sfumato.budget.query.discovery import CountRows, FindBounds, SelectCategories
+from sfumato.budget.people import BOUGHT, check_bound, draw_rows, for_people
+from sfumato.budget.query.discovery import CountRows, FindBounds, FindRowsPerPerson, SelectCategories
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.validate import real
@@ -54,6 +54,7 @@ Purchase = FindBounds | SelectCategories | CountRows
 Target = Any  # class codes, numbers, or None
 
 _FOR_COLUMNS = 0.1  # the share of epsilon, and of delta, for undeclared bounds and domains
+_MORE_NOISE = 1 + 1e-9  # so that rounding does not increase epsilon, whatever is bought
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -79,10 +80,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         Charged by every `fit` before it reads the data, also by each fold of a cross-validation.
     insecure_seed : int, optional
         Makes the noise reproducible: the result is then not private.
-    rows_per_person : int, optional
+    rows_per_person : int or "bought", optional
         How many rows of a person count, if the table or the schema has a person column (role ``person``): epsilon then
         protects people with all of their rows. Of people with more, so many are drawn at random and in secret. It must
-        not be chosen by looking at the data. A row without a person counts as a person of its own.
+        not be chosen by looking at the data; ``"bought"`` finds a number with a tenth of epsilon. A row without a
+        person counts as a person of its own.
     """
 
     epsilon: float = 1.0
@@ -91,7 +93,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     bounds: Any = None
     ledger: Ledger | None = None
     insecure_seed: int | None = None
-    rows_per_person: int | None = None
+    rows_per_person: int | Literal["bought"] | None = None
 
     _state: ClassVar[tuple[str, ...]] = ()
     """The names of the fitted arrays, which are stored with the model."""
@@ -117,13 +119,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         y : sequence or str, optional
             The target, or the name of its column in X.
         """
-        columns, target = self._bounded(*self._given(X, y))
-        public = self._described(columns, target)
-        how = self._purchases(public)
-        sums = self._sums(columns, how)
-        self._refuse_beyond((*self._bought(columns, how), *sums.events))
-        charged: list[Event] = []
+        given, charged = self._given(X, y), list[Event]()
         with self._reporting_cost(charged):
+            self._buy_rows(*given, charged)
+            columns, target = self._bounded(*given)
+            public = self._described(columns, target)
+            how = self._purchases(public)
+            sums = self._sums(columns, how)
+            self._refuse_beyond((*self._bought(columns, how), *sums.events))
             wanted = self._know(columns, target, self._estimate_features(public, how, columns, target, charged))
             self._charge(sums.events, charged)
             self._learn(columns, wanted, sums)
@@ -132,10 +135,20 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return self._end(tuple(charged))
 
     def events_of(self, X: Any, y: Any = None) -> tuple[Event, ...]:  # noqa: N803
-        """Return the events that `fit` would charge for; only names and types of columns are read."""
+        """Return the events that `fit` would charge for; only names and types of columns are read.
+
+        Before the rows of a person are bought, the sums are those of people with one row. For more rows, the noise is
+        as many times as large, and costs the same.
+        """
         columns, target = self._given(X, y)
-        how = self._purchases(self._described(columns, target))
-        return (*self._bought(columns, how), *self._sums(columns, how).events)
+        return self._planned(columns, target)
+
+    @property
+    def rows_that_count(self) -> int | None:
+        """How many rows of a person count: as declared, or as `fit` bought; None if all do."""
+        if self.rows_per_person == BOUGHT:
+            return getattr(self, "bought_rows_per_person_", None)
+        return self.rows_per_person
 
     @property
     def is_private(self) -> bool:
@@ -150,6 +163,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return {
             **self.spent_.bound(),
             "noise_multiplier": self.noise_multiplier_,
+            **({"bought_rows_per_person": self.rows_that_count} if self._search is not None else {}),
             "clip": None,
             "sampling": self.sampling_,
             "private": self.is_private and self.insecure_seed is None,
@@ -219,11 +233,21 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if self.is_private or self.rows_per_person is not None:
             check_bound(columns.person, self.rows_per_person)
 
+    def _buy_rows(self, columns: Columns, target: pl.Series | None, charged: list[Event]) -> None:
+        """Find how many rows of a person count, if that is to be bought."""
+        self.__dict__.pop("bought_rows_per_person_", None)  # from an earlier fit
+        search = self._search
+        if search is None or columns.people is None:
+            return
+        self._refuse_beyond(self._planned(columns, target))
+        self._charge((search.event,), charged)
+        self.bought_rows_per_person_ = search.answer(columns.people.to_numpy(), self._source(2**131))
+
     def _bounded(self, columns: Columns, target: pl.Series | None) -> tuple[Columns, pl.Series | None]:
-        """Return at most `rows_per_person` rows of each person, drawn in secret."""
-        if columns.people is None or self.rows_per_person is None:
+        """Return at most as many rows of each person as count, drawn in secret."""
+        if columns.people is None or self.rows_that_count is None:
             return columns, target
-        kept = draw_rows(columns.people.to_numpy(), self.rows_per_person, self._source(2**130))
+        kept = draw_rows(columns.people.to_numpy(), self.rows_that_count, self._source(2**130))
         return columns.take(kept), None if target is None else target.gather(kept)
 
     def _source(self, other: int) -> Source:
@@ -297,14 +321,33 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the events of the purchases, which see one row of each person if people are protected."""
         return tuple(one.event if columns.people is None else for_people(one.event, 1) for one in how.values())
 
+    @property
+    def _search(self) -> FindRowsPerPerson | None:
+        """The mechanism that buys how many rows of a person count, if that is to be bought.
+
+        Without privacy there is nothing to buy: all rows count.
+        """
+        if self.rows_per_person != BOUGHT or not self.is_private:
+            return None
+        return FindRowsPerPerson(epsilon=FindRowsPerPerson.SHARE * self.epsilon)
+
+    def _planned(self, columns: Columns, target: pl.Series | None) -> tuple[Event, ...]:
+        """Return all events of a fit, as known before anything is bought."""
+        how = self._purchases(self._described(columns, target))
+        search = () if self._search is None else (self._search.event,)
+        return (*search, *self._bought(columns, how), *self._sums(columns, how).events)
+
     def _sums(self, columns: Columns, how: Mapping[int, Purchase]) -> NoisySums:
         source, shares = self._source(0), self._shares(len(columns.values))
         if not self.is_private:
             return NoisySums(shares, 0.0, source)
         check_delta(self.delta)
-        multiplier = _multiplier(self._bought(columns, how), float(self.epsilon), float(self.delta), columns.unit)
-        bound = None if columns.people is None else self.rows_per_person
-        return NoisySums(shares, multiplier, source, rows_per_person=bound)
+        before, search, bound = self._bought(columns, how), self._search, self.rows_that_count
+        if search is not None:
+            before, bound = (search.event, *before), bound or search.CANDIDATES[0]
+        multiplier = _multiplier(before, float(self.epsilon), float(self.delta), columns.unit)
+        multiplier *= 1 if search is None else _MORE_NOISE
+        return NoisySums(shares, multiplier, source, rows_per_person=None if columns.people is None else bound)
 
     def _refuse_beyond(self, events: tuple[Event, ...]) -> None:
         """Raise an error before the first charge if the fit would exceed the ledger."""

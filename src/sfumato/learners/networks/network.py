@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Event
 from sfumato.budget.noise import Source
-from sfumato.budget.people import for_people
+from sfumato.budget.people import BOUGHT, for_people
 from sfumato.budget.query.discovery import CountRows
 from sfumato.data.io.files import atomic_path, refuse_unwritable, why
 from sfumato.data.io.fingerprint import user_hmac
@@ -196,7 +196,7 @@ class Network(PrivateEstimator):
 
     def _bound(self, columns: Columns) -> int | None:
         """Return how many rows of a person count; None if rows are protected, or nothing is."""
-        return None if columns.people is None else self.rows_per_person
+        return None if columns.people is None else self.rows_that_count
 
     def _there(self, columns: Columns) -> int:
         """Return the number of records, or of people."""
@@ -345,6 +345,14 @@ class Network(PrivateEstimator):
         if not known.any():
             raise InputError("the validation data has no record with a target")
         return self._inputs(self._align(columns))[torch.from_numpy(known)], self._loss_target(wanted[known])
+
+    def _check_people(self, columns: Columns) -> None:
+        if self.rows_per_person == BOUGHT:
+            raise OptionError(
+                "networks do not buy the rows of a person, because a step draws people and a large bound adds no noise",
+                hint="declare a number that few people exceed: rows_per_person / --rows-per-person",
+            )
+        super()._check_people(columns)
 
     # --- the number of records ---
 

@@ -279,6 +279,8 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
         _try(model)
         model.events_ = tuple(Event.from_dict(one) for one in plain["cost"]["events"])
         cost = plain["cost"]
+        if model._search is not None:
+            model.bought_rows_per_person_ = model._search.checked(cost["bought_rows_per_person"])
         epsilon = math.inf if cost["epsilon"] == "inf" else float(cost["epsilon"])
         model.noise_multiplier_, model.sampling_ = cost["noise_multiplier"], cost["sampling"]
         model.spent_ = Spent(epsilon, cost["delta"], Relation(cost["relation"]), cost["accountant"], model.events_)

@@ -258,6 +258,20 @@ class Training(Discreet, Releases):
         """What the private models protect: a row, or a person with all of their rows."""
         return UNIT if self.settings.get("rows_per_person") is None else PERSON
 
+    @property
+    def bought_rows(self) -> str:
+        """How many rows of a person each private model bought, in words; empty if none did.
+
+        Examples
+        --------
+        >>> scores = Scores(98, 0.5, 0.6)
+        >>> runs = [Run(one, "", {"bought_rows_per_person": rows}, scores, 1.0) for one, rows in ((0.5, 1), (2.0, 5))]
+        >>> Training("visits", "logistic", "ill", None, tuple(runs)).bought_rows
+        'at most 1 at epsilon 0.5, at most 5 at epsilon 2'
+        """
+        name = "bought_rows_per_person"
+        return ", ".join(f"at most {run.facts[name]} at {run.label}" for run in self.runs if name in run.facts)
+
     def unused(self, run: Run) -> tuple[str, ...]:
         """Return the columns without a known value, which the model of a run could not use.
 

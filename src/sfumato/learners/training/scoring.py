@@ -97,7 +97,7 @@ def noisy_scores(model: Any, rows: Any, target: Any, events: Iterable[Event], so
     (True, True)
     """
     given = tuple(events)
-    bound = _bound(given, getattr(model, "rows_per_person", None))
+    bound = _bound(given, getattr(model, "rows_that_count", None))
     rounds = _rounds(given, bound)
     if not rounds:
         return Scores.none()

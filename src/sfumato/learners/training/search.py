@@ -32,7 +32,7 @@ from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import Composed, Event, Gaussian, Parallel
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
-from sfumato.budget.people import check_bound, for_people
+from sfumato.budget.people import BoughtRowsPerPerson, check_bound, for_people
 from sfumato.data.validate import real
 from sfumato.errors import InputError, ModelError, OptionError, SfumatoError
 from sfumato.learners.estimators.estimator import PrivateEstimator
@@ -250,7 +250,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _bound(self, columns: Columns) -> int | None:
         """Return how many rows of a person count; None if rows are protected."""
-        return check_bound(columns.person, self.estimator.rows_per_person)
+        bound = check_bound(columns.person, self.estimator.rows_per_person)
+        if isinstance(bound, BoughtRowsPerPerson):
+            raise OptionError(
+                "a search does not buy the rows of a person, because each run would pay for a number of its own",
+                hint="declare a number: rows_per_person=N",
+            )
+        return None if bound is None else bound.rows
 
     # --- privacy cost ---
 

@@ -116,7 +116,7 @@ def train(
     target: str | None = None,
     regression: bool = False,
     person: str | None = None,
-    rows_per_person: int | None = None,
+    rows_per_person: int | Literal["bought"] | None = None,
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     split: Split | None = None,
@@ -152,9 +152,10 @@ def train(
     person : str, optional
         The column that says which rows are of the same person, to protect people instead of rows; that of the schema by
         default. It is left out of the model. People, not rows, are then held out for testing.
-    rows_per_person : int, optional
+    rows_per_person : int or "bought", optional
         With a person column: how many rows of a person count, in training as in testing. Of people with more, so many
-        are drawn at random, which nobody learns. It must not be chosen by looking at the data.
+        are drawn at random, which nobody learns. It must not be chosen by looking at the data; ``"bought"`` finds a
+        number with a tenth of each epsilon. Networks do not buy one, because a large bound adds no noise there.
     schema : Schema, path or mapping, optional
         What is public of the columns of a table: see `Schema.of`.
     ledger : Ledger or path, optional
@@ -202,7 +203,7 @@ def train(
     ordinary = options.get("ordinary") or {}
     ledger, test_ledger = _ledgers(ledger, material, split, asked)
     rows = material.public_rows if privacy.rows is None else privacy.rows
-    common = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
+    common: dict[str, Any] = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
     common |= {} if rows_per_person is None else {"rows_per_person": rows_per_person}
     common |= _declared_target(material, regression, parameters.get("classes"), tested=split.test is not None)
     common |= {"seed": split.seed, "rows": rows} if kind.network or kind.images else {}
@@ -381,7 +382,7 @@ def _released_scores(model: Any, material: Material, released: str, book: Ledger
         return exact_scores(model, material.test, material.test_target)
     if released == "none":
         return Scores.none()
-    events = scoring_events(model.events_, model.rows_per_person)
+    events = scoring_events(model.events_, model.rows_that_count)
     if book is not None and events:
         book.charge(Composed(events), note="scores of a model")
     seed = model.insecure_seed  # other noise than in training: the same noise on both could be subtracted

@@ -19,11 +19,13 @@ from sfumato.budget.accounting.pld import distinct_events
 from sfumato.budget.accounting.training_events import missing_charges
 from sfumato.budget.differential_privacy import DifferentialPrivacy, EpsilonBound, bounded_epsilon, read_events
 from sfumato.budget.events import Event, Gaussian
+from sfumato.budget.people import BOUGHT
+from sfumato.budget.query.discovery import FindRowsPerPerson
 from sfumato.data.certificate import PERSON, UNIT, Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
-from sfumato.errors import FileError, MissingExtra, SfumatoError
+from sfumato.errors import FileError, MissingExtra, OptionError, SfumatoError
 from sfumato.learners.estimators.features import texts_in
 from sfumato.learners.training.catalogue import IMAGE_MODELS, TABLE_MODELS
 from sfumato.learners.training.released_model import load_model, read_arrays, stored_form
@@ -317,12 +319,16 @@ def _people(
     If not `each` step clips all rows of a person together, noise is made for as many rows as the bound says.
     """
     person, bound = certificate.schema.person, certificate.parameters.get("rows_per_person")
+    is_bought = bound == BOUGHT
     if promise.unit != PERSON:
         if (person is not None and promise.unit == UNIT) or bound is not None:
             yield Claim("it protects rows", False, "a person column or a bound on the rows of a person is stated")
         return
     found = "no column" if person is None else quote(person)
     yield Claim("the schema names the person column", person is not None, found)
+    if is_bought:
+        bound = certificate.parameters.get("bought_rows_per_person")
+        yield from _search(bound, events, promise)
     claim = f"at most {quote(bound)} rows of a person count"
     if type(bound) is not int or bound < 1:
         yield Claim(claim, False, "it must be a whole number of at least 1")
@@ -336,6 +342,19 @@ def _people(
     of_sums = {event.sensitivity for event in distinct_events(events) if isinstance(event, Gaussian)}
     others = sorted(of_sums - {float(bound)})
     yield Claim(claim, not others, f"noise is for {', '.join(map(quote, others or [bound]))} rows")
+
+
+def _search(bound: Any, events: tuple[Event, ...], promise: DifferentialPrivacy) -> Iterator[Claim]:
+    """Check that the rows of a person can have been bought, and that the events hold the purchase."""
+    search = FindRowsPerPerson(epsilon=FindRowsPerPerson.SHARE * promise.epsilon, relation=promise.relation)
+    try:
+        found, can = quote(search.checked(bound)), True
+    except OptionError as error:
+        found, can = reason_of(error), False
+    yield Claim("its rows per person can have been bought", can, found)
+    paid = sum(event == search.event for event in events)
+    yield Claim("its events hold the purchase of rows per person", paid == 1, f"{paid:,} times")
+    yield Claim.unchecked(f"its {quote(bound)} rows per person were chosen with noise", "the weights do not show it")
 
 
 def _noise(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[Claim]:

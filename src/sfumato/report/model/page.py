@@ -103,6 +103,7 @@ def render_training(training: Training, *, title: str | None = None) -> str:
         guarantees=[(one.label, _made(one), _promise(one), one.seeded) for one in private],
         relations=list(dict.fromkeys(_relation(one) for one in private)),
         rows_per_person=training.settings.get("rows_per_person"),
+        bought_rows=training.bought_rows,
         together=_together(training),
         ordinary=len(private) < len(runs),
         accountings=_accountings(private),

@@ -254,7 +254,8 @@ class Generator(Artifact, Discreet):
     def _of_people(self) -> dict[str, Any]:
         if self.rows_per_person is None:
             return {}
-        return {"rows_per_person": self.rows_per_person, "people": self.further is not None}
+        bought = {"rows_bought": True} if self.plan.buys_rows else {}
+        return {"rows_per_person": self.rows_per_person, "people": self.further is not None, **bought}
 
     def sample(self, rows: int, *, given: Any = None, seed: int | None = None) -> Any:
         """Return new rows; a seed makes the draw reproducible.
@@ -379,7 +380,7 @@ class Generator(Artifact, Discreet):
         try:
             domain, escaped = _domain(plain["domain"]), _truth(plain["escaped"])
             method = method_of(plain["method"], plain["parameters"])
-            rows_per_person, people = read_people(plain, certificate.schema, domain)
+            rows_per_person, people, buys_rows = read_people(plain, certificate.schema, domain)
             state = State(plain["settings"], arrays)
             return cls(
                 table=_stored_rows(
@@ -390,7 +391,7 @@ class Generator(Artifact, Discreet):
                 domain=domain,
                 model=method.model.from_state(domain.axes, domain.label, state),
                 method=method,
-                plan=_plan(plain, domain, method, rows_per_person, people=people),
+                plan=_plan(plain, domain, method, rows_per_person, buys_rows=buys_rows, people=people),
                 declared=certificate.schema,
                 private=_truth(plain["private"]),
                 scans=_truth(plain["scans"]),
@@ -455,7 +456,13 @@ def _domain(plain: Mapping[str, Any]) -> Domain:
 
 
 def _plan(
-    plain: Mapping[str, Any], domain: Domain, method: Synthesizer, rows_per_person: int | None, *, people: bool
+    plain: Mapping[str, Any],
+    domain: Domain,
+    method: Synthesizer,
+    rows_per_person: int | None,
+    *,
+    buys_rows: bool,
+    people: bool,
 ) -> TablePlan:
     """Return the plan that follows from the method, the columns and the noise."""
     bought = plain["bought"]
@@ -468,6 +475,7 @@ def _plan(
     described = [Described.before(one, bought.get(one.name, ())) for one in domain.codings]
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
     terms: dict[str, Any] = {"noise": noise, "rows_per_person": rows_per_person, "people": people}
+    terms["buys_rows"] = buys_rows
     return derived(plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), **terms))
 
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.budget.noise import Source
-from sfumato.budget.people import codes_of_people, draw_rows
+from sfumato.budget.people import BOUGHT, codes_of_people, draw_rows
+from sfumato.budget.query.discovery import FindRowsPerPerson
 from sfumato.data.schema import Schema
 from sfumato.data.validate import whole
 from sfumato.errors import InputError, OptionError
@@ -49,7 +50,7 @@ Ints = NDArray[np.int64]
 
 ROWS = "rows of the person"
 """The column of a generator of people that is learned beside those of the table."""
-OF_PEOPLE = ("rows_per_person", "people")
+OF_PEOPLE = ("rows_per_person", "people", "rows_bought")
 """What a file of a generator states if people are protected."""
 _MOST_ROWS = 10_000  # of a person
 _DONORS = 20_000  # drawn rows that further rows take new values from
@@ -78,8 +79,16 @@ def check_people(schema: Schema, rows_per_person: Any, people: Any) -> None:
         raise OptionError(
             f"column '{schema.person}' asks to protect people, but the rows of a person are not bounded",
             hint="rows_per_person / --rows-per-person N: of people with more, N are drawn at random; N must not be "
-            "chosen by looking at the data. To protect rows, make the column an identifier",
+            "chosen by looking at the data, but it can be 'bought' with a tenth of epsilon. To protect rows, make the "
+            "column an identifier",
         )
+    if isinstance(rows_per_person, str) and rows_per_person == BOUGHT:
+        if people is not None:
+            raise OptionError(
+                "the rows of a person are not bought where people are drawn, because a large bound adds no noise there",
+                hint="declare a number that few people exceed, or draw rows: leave out people / --people",
+            )
+        return
     whole("the rows of a person", rows_per_person, most=_MOST_ROWS)
     if people is not None:
         if ROWS in schema.names:
@@ -235,16 +244,23 @@ def frame_of_people(person: Any, codes: Any, domain: Domain, name: str) -> pl.Da
     return domain.decode(codes).drop(ROWS).insert_column(0, pl.Series(name, person, dtype=pl.Int64))
 
 
-def read_people(plain: Mapping[str, Any], schema: Schema, domain: Domain) -> tuple[int | None, bool]:
-    """Return the most rows of a person if people are protected, and whether people are drawn, of a stranger's file."""
+def read_people(plain: Mapping[str, Any], schema: Schema, domain: Domain) -> tuple[int | None, bool, bool]:
+    """Return what a stranger's file says of people, if they are protected.
+
+    That is the most rows of a person, whether people are drawn, and whether the most rows were bought.
+    """
     if (schema.person is None) != plain.keys().isdisjoint(OF_PEOPLE):
         raise InputError("a generator that protects people, and no other, has a person column and a bound on its rows")
     if schema.person is None:
-        return None, False
+        return None, False, False
     most, people = plain.get("rows_per_person"), plain.get("people")
     if not isinstance(people, bool) or not isinstance(most, int):
         raise InputError("'people' must be true or false, and 'rows_per_person' a whole number")
     check_people(schema, most, 1 if people else None)
     if people and (domain.codings[-1] != rows_of_a_person(most).coding() or domain.label == len(domain.codings) - 1):
         raise InputError("a generator of people must have the number of their rows as its last column")
-    return most, people
+    if "rows_bought" in plain:
+        if people or plain["rows_bought"] is not True:
+            raise InputError("'rows_bought' must be true, and only where rows are drawn")
+        FindRowsPerPerson.checked(most)
+    return most, people, "rows_bought" in plain

@@ -14,6 +14,8 @@ import numpy as np
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
+from sfumato.budget.people import BOUGHT
+from sfumato.budget.query.discovery import FindRowsPerPerson
 from sfumato.data import datasets
 from sfumato.data.io.source import File
 from sfumato.data.recipe import Recipe
@@ -60,7 +62,7 @@ def synthesize(
     given: Any = None,
     keep: Sequence[str] = (),
     person: str | None = None,
-    rows_per_person: int | None = None,
+    rows_per_person: int | Literal["bought"] | None = None,
     people: int | None = None,
     declared_only: bool = False,
     ledger: Ledger | str | Path | Literal[False] | None = None,
@@ -103,9 +105,9 @@ def synthesize(
     person : str, optional
         The column that says which rows are of the same person, to protect people instead of rows; that of the schema by
         default. It is not learned. A ledger must be one for people: ``Ledger.grant(..., unit="person")``.
-    rows_per_person : int, optional
+    rows_per_person : int or "bought", optional
         With a person column: how many rows of a person count. Of people with more, so many are drawn at random, which
-        nobody learns. Noise is as many times as large.
+        nobody learns. Noise is as many times as large. ``"bought"`` finds a number with a tenth of epsilon.
     people : int, optional
         Draw so many people with up to ``rows_per_person`` rows each, instead of rows. The person column then has a new
         number for each. One row and one pair of rows of each person are read, with the noise for a single row.
@@ -177,7 +179,10 @@ def synthesize(
     learned = every.without(rules.computed)
     label = _label(wanted, learned)
     _check(learned.described, label, wanted, declared_only=declared_only)
-    more = [] if people is None else [rows_of_a_person(rows_per_person or 1)]
+    buys_rows = rows_per_person == BOUGHT
+    # Until it is bought, the plan is for one row; the noise grows with what is bought, and its cost does not.
+    most = FindRowsPerPerson.CANDIDATES[0] if rows_per_person == BOUGHT else rows_per_person
+    more = [] if people is None else [rows_of_a_person(most or 1)]
     plan = plan_of(
         chosen,
         [*learned.described, *more],
@@ -185,7 +190,8 @@ def synthesize(
         epsilon,
         delta,
         scans=learned.scans,
-        rows_per_person=rows_per_person,
+        rows_per_person=most,
+        buys_rows=buys_rows,
         people=people is not None,
     )
     book = _ledger(ledger, given)
@@ -195,18 +201,21 @@ def synthesize(
     report(0.1)
     own = seed if seed is not None else insecure_seed
     learning, drawing = (np.random.default_rng(one) for one in np.random.SeedSequence(own).spawn(2))
-    sums = plan.sums(Source(insecure_seed=insecure_seed))
     # Not the source of the sums: with a seed, all would draw the same noise.
-    source, choosing = (
-        Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**bit) for bit in (128, 129)
+    source, choosing, searching = (
+        Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**bit) for bit in (128, 129, 130)
     )
+    if buys_rows and owners is not None:
+        most = plan.search.answer(owners.codes, searching)
+        plan = replace(plan, rows_per_person=most)
+    sums = plan.sums(Source(insecure_seed=insecure_seed))
     described, visits, further = learned, None, None
     try:
         if owners is not None and people is not None:
-            visits = owners.draw(rows_per_person or 1, choosing)
+            visits = owners.draw(most or 1, choosing)
             described = learned.only(visits.first)
         elif owners is not None:
-            chosen_rows = owners.at_most(rows_per_person or 1, choosing)
+            chosen_rows = owners.at_most(most or 1, choosing)
             counted = None if counted is None else counted[chosen_rows]
             learned, owners = learned.only(chosen_rows), owners.only(chosen_rows)
             described = learned.only(owners.at_most(1, choosing))
@@ -253,7 +262,7 @@ def synthesize(
         declared=declared,
         private=insecure_seed is None,
         library=library,
-        rows_per_person=rows_per_person,
+        rows_per_person=most,
         further=further,
         options={
             **_options(table if is_public else None, rows, seed, insecure_seed, declared_only),

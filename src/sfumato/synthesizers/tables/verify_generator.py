@@ -19,6 +19,7 @@ import polars as pl
 
 from sfumato.budget.differential_privacy import read_events
 from sfumato.budget.noise import Source
+from sfumato.budget.people import BOUGHT
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
 from sfumato.data.hierarchies.label_paths import text_of
@@ -156,7 +157,7 @@ def _recipe(folder: Path, found: Generator, certificate: Certificate) -> Claim:
         "weights": recipe.options.get("weights"),
         "constraints": found.constraints.texts or None,
         "given": recipe.options.get("given"),
-        "rows_per_person": found.rows_per_person,
+        "rows_per_person": BOUGHT if found.plan.buys_rows else found.rows_per_person,
         "people": recipe.options.get("people") and certificate.claims.get("people"),
     }
     same = same_plain(recipe.options, own) and recipe.schema == certificate.schema
@@ -170,6 +171,9 @@ def _unit(found: Generator, certificate: Certificate) -> Iterator[Claim]:
     if found.rows_per_person is not None:
         few = "one row and one pair of rows" if found.further else f"at most {found.rows_per_person} rows"
         yield Claim.unchecked(f"{few} of each person were read", "only the maker of the release knows")
+    if found.plan.buys_rows:
+        claim = f"its {found.rows_per_person:,} rows per person were chosen with noise"
+        yield Claim.unchecked(claim, "the noisy numbers do not show it")
 
 
 def _rows(folder: Path, found: Generator, certificate: Certificate) -> Iterator[Claim]:
