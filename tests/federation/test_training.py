@@ -102,6 +102,19 @@ def test_private_training_costs_at_most_epsilon(level):
     assert np.isfinite(found.weights).all()
 
 
+def test_a_steep_batch_moves_the_weights_no_further_than_any_other():
+    """Without it, one of five trainings on X-rays ended with a network that answers the same for every image."""
+    inputs, targets = data(1)[0]
+    moved = []
+    for scale in (1, 1e6):
+        how = plan(rounds=1, threshold=1, batch=len(inputs), learning_rate=0.05)
+        start = get_weights(network_of(how))
+        found = simulate(how, [(inputs * np.float32(scale), 1 - targets)], secure="none")
+        moved.append(float(np.linalg.norm(found.weights - start)))
+    assert moved[1] == pytest.approx(0.05, rel=1e-3)  # one step of the rate, with a gradient of norm 1
+    assert moved[0] < 0.06
+
+
 def test_a_poisoned_update_is_bounded_by_clipping():
     from sfumato.budget.noise import Source
 

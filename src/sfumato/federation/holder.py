@@ -36,6 +36,7 @@ from sfumato.learners.options import Privacy
 __all__ = ["TrainingHolder"]
 
 _VIEWS = Views(affine=0.5, gamma=0.3)
+_STEEPEST = 1.0  # gradients are clipped to this norm: one steep batch must not ruin a model
 
 
 class TrainingHolder:
@@ -221,6 +222,7 @@ class TrainingHolder:
                     for one, anchor in zip(module.parameters(), anchors, strict=True):
                         assert one.grad is not None
                         one.grad.add_(one.detach() - anchor, alpha=plan.proximal)
+                torch.nn.utils.clip_grad_norm_(module.parameters(), _STEEPEST)
                 optimizer.step()
 
     def _train_privately(self, module: torch.nn.Module, number: int) -> None:

@@ -35,7 +35,8 @@ class FederationPlan:
     rounds, epochs, batch
         Rounds, and local epochs and batch size in each.
     learning_rate, proximal, momentum
-        The local rate, mu of FedProx, and the momentum of the coordinator.
+        The local rate, mu of FedProx, and the momentum of the coordinator. Without epsilon, the gradient of a batch is
+        clipped to norm 1, so that one steep batch cannot ruin a model.
     decay
         Whether the local rate falls to zero over the rounds, by half a cosine.
     augment
