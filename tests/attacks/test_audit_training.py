@@ -175,8 +175,8 @@ class SameBatch(Poisson):
 def sampling(kind: type[Poisson]) -> type[Trainer]:
     class Other(Trainer):
         def _begin(self, samples: Any) -> Any:
-            step, sampler, drawn = super()._begin(samples)
-            return step, kind(sampler.rows, sampler.rate, dimensions=sampler.dimensions), drawn  # type: ignore[attr-defined]
+            step, sampler = super()._begin(samples)
+            return step, kind(sampler.rows, sampler.rate, dimensions=sampler.dimensions)  # type: ignore[attr-defined]
 
     return Other
 

@@ -182,9 +182,9 @@ def test_people_have_several_rows_and_what_stays_is_the_same_in_all_of_them() ->
     assert abs(pairs - (0.49 + 0.51 / 4)) < 0.05  # both stay, or by chance
     assert (first.group_by("patient_id").agg(pl.col("paid").n_unique() == 1)["paid"]).mean() < 0.05
     for name, size in (("sex", 2), ("ward", 4)):
-        shares = rows[name].value_counts()["count"] / len(rows)
-        assert len(shares) == size
-        assert (shares - 1 / size).abs().max() < 0.06
+        shares = (rows[name].value_counts()["count"] / len(rows)).sort(descending=True)
+        assert shares[size:].sum() < 0.01  # noise may leave a trace of missing values
+        assert (shares[:size] - 1 / size).abs().max() < 0.06
 
 
 def test_people_meet_the_constraints_in_all_of_their_rows() -> None:

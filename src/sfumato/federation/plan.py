@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from sfumato.budget.people import check_bound
+from sfumato.budget.people import BoughtRowsPerPerson, check_bound
 from sfumato.data.certificate import CLIENT, PERSON, UNIT
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError
@@ -140,7 +140,13 @@ class FederationPlan:
                 "protected with all of its people",
                 hint="give rows_per_person / --rows-per-person with an epsilon and the level record, or leave it out",
             )
-        object.__setattr__(self, "rows_per_person", check_bound(self.person, self.rows_per_person))
+        bound = check_bound(self.person, self.rows_per_person)
+        if isinstance(bound, BoughtRowsPerPerson):
+            raise OptionError(
+                "holders do not buy a bound on the rows of a person: steps draw people, so a large one needs no more noise",
+                hint="rows_per_person / --rows-per-person N",
+            )
+        object.__setattr__(self, "rows_per_person", None if bound is None else bound.rows)
         if not 0 < self.delta < 1:
             raise OptionError(f"delta must be between 0 and 1, got {self.delta!r}")
 
