@@ -253,7 +253,7 @@ def bad(**more: Any) -> dict[str, Any]:
     [
         (None, {"rows_per_person": 0}, OptionError, "rows of a person must be"),
         (None, {"rows_per_person": None}, OptionError, "rows of a person are not bounded"),
-        (None, {"rows_per_person": "bought"}, OptionError, "holders do not buy a bound on the rows of a person"),
+        (None, {"rows_per_person": "bought"}, OptionError, "holders buy no bound on the rows of a person"),
         (None, {"epsilon": None}, OptionError, "without an epsilon nothing is"),
         (None, {"schema": sf.Schema(OPEN), "data": "drop"}, OptionError, "needs a person column"),
         (bad(west=visits(20).drop("patient_id")), {}, InputError, "holder 'west': .*'patient_id'"),

@@ -143,7 +143,7 @@ class FederationPlan:
         bound = check_bound(self.person, self.rows_per_person)
         if isinstance(bound, BoughtRowsPerPerson):
             raise OptionError(
-                "holders do not buy a bound on the rows of a person: steps draw people, so a large one needs no more noise",
+                "holders buy no bound on the rows of a person: steps draw people, so a large one needs no more noise",
                 hint="rows_per_person / --rows-per-person N",
             )
         object.__setattr__(self, "rows_per_person", None if bound is None else bound.rows)
